@@ -37,16 +37,27 @@ SMALL = {
     "nodes-dark": Picture("#/nodes", ".card .tile.unhealthy", is_dark=True),
     "device": Picture("#/nodes/device/gpu.example.com/node-1/gpu-0", "#drawer .facts"),
     "claims": Picture("#/claims", ".claims .row"),
+    "pods": Picture("#/pods/pod/default/train", "#drawer h3"),
+    "events-dark": Picture("#/events", ".events .row", is_dark=True),
+    "history": Picture("#/history", ".chart .plot"),
     "claim-dark": Picture("#/claims/claim/default/{transfer}", "#drawer li", is_dark=True),
+    "wide": Picture("#/nodes", ".card .tile.unhealthy", (1920, 1000)),
     "ledger": Picture("#/ledger/why/node-2/cpu", ".why li"),
     "pending": Picture("#/pending/pod/default/too-greedy", ".funnel", (1280, 960)),
     "shortcuts": Picture("#/claims", ".claims .row", keys=("?",)),
     "phone-nodes": Picture("#/nodes", ".card .tile", PHONE),
+    "phone-pods": Picture("#/pods", ".pods .row", PHONE),
+    "phone-events-dark": Picture("#/events", ".events .row", PHONE, is_dark=True),
+    "phone-history": Picture("#/history", ".chart .plot", PHONE),
     "phone-claims-dark": Picture("#/claims", ".claims .row", PHONE, is_dark=True),
     "phone-ledger": Picture("#/ledger", ".ledger .row", PHONE),
     "phone-pending": Picture("#/pending/pod/default/too-greedy", ".funnel", PHONE),
 }
-LARGE = {"many-nodes": Picture("#/nodes", ".nodes .row")}
+LARGE = {
+    "many-nodes": Picture("#/nodes", ".nodes .row"),
+    "many-nodes-dark": Picture("#/nodes", ".nodes .row", is_dark=True),
+    "phone-many-nodes": Picture("#/nodes", ".nodes .row", PHONE),
+}
 
 
 @contextmanager

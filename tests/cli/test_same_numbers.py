@@ -20,7 +20,7 @@ from dray.cli.devices import devices
 from dray.cli.simulate import simulate
 from dray.cli.top import top
 from dray.dashboard.device_health import DeviceHealthReports
-from dray.dashboard.device_rows import LETTERS, pool_row
+from dray.dashboard.device_rows import LETTERS, occupancy_of, pool_row
 
 Document = dict[str, Any]
 WORDS = re.compile(
@@ -128,7 +128,7 @@ def on_the_page(documents: list[Document]) -> dict[str, int]:
     for pool_id in inventory.pool_ids():
         view = inventory.whole_pool(pool_id)
         assert view is not None
-        units.update(pool_row(view, ledger, DeviceHealthReports(), "0")["units"])
+        units.update(pool_row(view, occupancy_of(view, ledger), ledger, DeviceHealthReports(), "0")["units"])
     return {"all": units.total(), **dict(zip(NAMES[1:], (units[letter] for letter in LETTERS.values()), strict=True))}
 
 

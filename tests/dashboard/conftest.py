@@ -4,13 +4,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from dray.api.dra.device_use import UseCounts
 from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES
 from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
+from dray.dashboard.use_history import UseHistory, UseSample
 from dray.explain.cluster_objects import ClusterObjects
 from dray.sim.pod_explanation import explain_live_pods
 from dray.testing import Cluster, cluster
@@ -44,12 +47,29 @@ class Shown:
         return self.cluster.run(listed())
 
 
+def planted_history() -> UseHistory:
+    """Five hours in which more and then less was taken, with a gap, and pods had to wait for a while."""
+    history = UseHistory()
+    now = datetime.now(UTC)
+    for minutes in (*range(300, 200, -2), *range(160, 1, -2)):
+        used = 2 + max(0, 18 - abs(150 - minutes) // 8)
+        counts = UseCounts(used=used, partly=4, free=33 - used, parts=used + 1.5)
+        history.add(UseSample(now - timedelta(minutes=minutes), counts, max(0, 9 - abs(60 - minutes) // 8)))
+    return history
+
+
 @contextmanager
 def shown_on(running: Cluster) -> Iterator[Shown]:
     token = new_token()
 
     async def mount() -> Dashboard:
-        dashboard = Dashboard(running.plane.client("dashboard"), token, explain=explain_live_pods, title="planted")
+        dashboard = Dashboard(
+            running.plane.client("dashboard"),
+            token,
+            explain=explain_live_pods,
+            title="planted",
+            history=planted_history(),
+        )
         running.plane.running.mount(PREFIX, dashboard)
         return dashboard
 

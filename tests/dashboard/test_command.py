@@ -57,6 +57,31 @@ def test_a_dashboard_for_any_cluster(tmp_path: Path) -> None:
         assert "Traceback" not in err
 
 
+def test_a_dump_opens_without_a_cluster(tmp_path: Path) -> None:
+    dump, url_file = tmp_path / "dump.yaml", tmp_path / "url"
+    dump.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: from-a-dump}\n")
+    command = [*DRAY, "dashboard", "-f", str(dump), "--url-file", str(url_file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    address = wait_for(url_file, process)
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    page = browser.open(address, timeout=30).read()
+    assert b'"isDump":true' in page
+    assert b"dump.yaml" in page
+    snapshot = browser.open(f"{address.partition('?')[0]}/api/snapshot", timeout=20).read()
+    assert b'"from-a-dump"' in snapshot
+    _, err = stop(process)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("options", [["--kubeconfig", "k"], ["--context", "c"]])
+def test_a_dump_or_a_cluster(options: list[str], tmp_path: Path) -> None:
+    dump = tmp_path / "dump.yaml"
+    dump.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n")
+    result = CliRunner().invoke(cli, ["dashboard", "-f", str(dump), *options])
+    assert result.exit_code == 2
+
+
 def test_up_prints_an_address_that_signs_in(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     command = [*DRAY, "up", "--nodes", "1", "--devices", "gpu", "--ready-file", str(ready)]

@@ -16,6 +16,7 @@ from dray.dashboard.page_updates import (
     PageStream,
     SharedUpdates,
 )
+from dray.dashboard.use_history import UseHistory
 from dray.features import FeatureGates
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.pod_explanation import explain_live_pods
@@ -45,7 +46,7 @@ async def next_of(messages: AsyncIterator[bytes], event: str) -> dict[str, Any]:
 async def test_everything_first_then_what_changes(plane: ControlPlane) -> None:
     client = plane.client("test")
     await client.create(NODES, a_node("n1", {"cpu": "4", "memory": "8Gi", "pods": "10"}))
-    following = ClusterUpdates(client, GATES, explain_live_pods)
+    following = ClusterUpdates(client, GATES, explain_live_pods, UseHistory())
     following.start()
     messages = following.follow()
     assert list((await next_of(messages, "snapshot"))["nodes"]) == ["n1"]
@@ -64,7 +65,7 @@ async def test_everything_first_then_what_changes(plane: ControlPlane) -> None:
 async def test_a_change_that_changes_nothing_on_the_page_is_not_sent(plane: ControlPlane) -> None:
     client = plane.client("test")
     await client.create(NODES, a_node("n1", {"cpu": "4", "memory": "8Gi", "pods": "10"}))
-    following = ClusterUpdates(client, GATES, explain_live_pods)
+    following = ClusterUpdates(client, GATES, explain_live_pods, UseHistory())
     following.start()
     messages = following.follow()
     await next_of(messages, "snapshot")
@@ -89,7 +90,7 @@ async def test_nobody_looks_nothing_is_watched(plane: ControlPlane, monkeypatch:
         return sum(len(cache.watchers) for cache in plane.running.server.core.caches())
 
     before = watches()
-    viewing = SharedUpdates(plane.client("test"), GATES, explain_live_pods)
+    viewing = SharedUpdates(plane.client("test"), GATES, explain_live_pods, UseHistory())
     assert watches() == before
     async with viewing.live() as first:
         await first.ready()
@@ -115,7 +116,7 @@ async def test_a_server_that_is_gone_is_reported() -> None:
 
         async def close(self) -> None: ...
 
-    following = ClusterUpdates(Client(Nobody()), GATES, explain_live_pods)  # type: ignore[arg-type]
+    following = ClusterUpdates(Client(Nobody()), GATES, explain_live_pods, UseHistory())  # type: ignore[arg-type]
     following.start()
     messages = following.follow()
     async with asyncio.timeout(30):

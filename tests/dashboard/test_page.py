@@ -10,6 +10,7 @@ from dray.client import PODS
 from dray.explain.overview import overview_of
 from tests.dashboard.conftest import Shown, opened
 
+VIEWS = ("nodes", "pods", "claims", "ledger", "pending", "events", "history")
 PHONE = {"width": 390, "height": 844}
 
 
@@ -124,9 +125,15 @@ def test_nodes_can_be_filtered_by_name_and_by_use(page: Page) -> None:
 def test_rows_tell_the_same(page: Page) -> None:
     page.get_by_role("button", name="rows").click()
     row = page.get_by_role("row", name=re.compile("node-1"))
-    # Two whole cards and one that is cut up, of eight cards, four nics and one cpu device.
-    expect(row).to_contain_text("2+1/13")
-    expect(row.get_by_role("img", name=re.compile("^cpu"))).to_have_attribute(
+    # Two whole cards and one that is cut up, of eight.
+    headers = page.locator(".nodes .head").get_by_role("columnheader")
+    expect(headers).to_have_text(
+        ["Node", "cpu.example.com", "gpu.example.com", "nic.example.com", "cpu", "memory", "Pods"]
+    )
+    expect(row.locator('[data-driver="gpu.example.com"]')).to_have_text("2+1/8")
+    expect(row.locator('[data-driver="nic.example.com"]')).to_have_text("0/4")
+    expect(row.locator('[data-driver="cpu.example.com"]')).to_have_text("0/1")
+    expect(row.get_by_role("img", name=re.compile("^cpu:"))).to_have_attribute(
         "aria-label", "cpu: 2500m of 8 requested, 2500m by spec, 0 by claims, 5500m free"
     )
 
@@ -173,6 +180,82 @@ def test_the_ledger_is_split_into_spec_and_claims(page: Page) -> None:
     page.keyboard.press("Escape")
     page.get_by_role("button", name="memory").click()
     expect(page.locator("main .row")).to_have_count(3)
+
+
+def test_the_ledger_is_sorted_and_says_no_amount_twice(page: Page) -> None:
+    go(page, "Ledger")
+    rows = page.locator(".ledger .row")
+    # The fullest first: two fifths of node-1's cpu are asked for, nothing of node-3's.
+    expect(rows.first).to_contain_text("node-1")
+    parts = [int(text.strip(" %<")) for text in rows.locator(".bar-cell .amount").all_inner_texts()]
+    assert parts == sorted(parts, reverse=True)
+    for row in rows.all():
+        amounts = [text for text in row.locator(".number").all_inner_texts()[:2] if text != "–"]
+        assert len(set(amounts)) == len(amounts), amounts
+    expect(page.get_by_role("row", name=re.compile("node-1 cpu")).locator(".number")).to_have_text(
+        ["2500m", "–", "5500m", "8"]
+    )
+    page.get_by_label("Sort the ledger by").select_option("resource")
+    expect(rows.first).to_contain_text("cpu")
+    expect(rows.nth(1)).to_contain_text("cpu")
+
+
+# --- pods, events, history
+
+
+def test_every_pod_with_its_node_and_devices(page: Page, planted: Shown) -> None:
+    go(page, "Pods")
+    rows = page.locator(".pods .row")
+    expect(rows).to_have_count(6)
+    expect(rows.first).to_contain_text("waiting")
+    page.locator('button[data-value="running"]').click()
+    expect(rows).to_have_count(4)
+    page.get_by_label(re.compile("Filter pods")).fill("train")
+    rows.first.click()
+    drawer = page.get_by_role("dialog", name="train")
+    expect(drawer).to_contain_text("running")
+    for node, device in devices(planted, "train"):
+        expect(drawer).to_contain_text(f"gpu.example.com/{node}/{device}")
+    expect(drawer).to_contain_text("Successfully assigned default/train to node-1")
+
+
+def test_events_are_shown_and_open_what_they_are_about(page: Page) -> None:
+    go(page, "Events")
+    page.get_by_label(re.compile("Filter events")).fill("too-greedy FailedScheduling")
+    row = page.locator(".events .row").first
+    expect(row).to_contain_text("FailedScheduling")
+    page.get_by_label(re.compile("Filter events")).fill("")
+    page.locator('button[data-value="Warning"]').click()
+    expect(page.locator(".events .row").first.locator(".badge.warn")).to_be_visible()
+    page.locator(".events .row", has_text="too-greedy").first.click()
+    expect(page.get_by_role("dialog", name="too-greedy")).to_be_visible()
+
+
+def test_the_last_hours(page: Page) -> None:
+    go(page, "History")
+    taken, waiting = page.locator(".chart").all()
+    expect(taken).to_contain_text("of 39")
+    expect(waiting).to_contain_text("2 now, at most 9")
+    # The planted history has a gap of forty minutes, which stays empty, and begins an hour after the left end.
+    looks = [each.get_attribute("class") or "" for each in taken.locator(".column").all()]
+    assert "no-sample" in looks[0]
+    assert [at for at in range(60, 75) if "no-sample" in looks[at]]
+    assert "taken" in looks[40]
+    assert "taken" in looks[-2]
+
+
+def test_escape_clears_the_filter(page: Page) -> None:
+    cards = page.locator("main .card")
+    box = page.get_by_label("Filter nodes by name")
+    box.fill("node-2")
+    expect(cards).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(cards).to_have_count(3)
+    expect(box).to_have_value("")
+    page.locator('button[data-value="t"]').click()
+    expect(cards).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(cards).to_have_count(3)
 
 
 # --- pending pods
@@ -268,16 +351,17 @@ def test_the_page_says_when_it_is_live(page: Page) -> None:
 
 
 def test_everything_by_keyboard(page: Page) -> None:
-    for key, title in (("2", "Claims"), ("3", "Ledger"), ("4", "Pending pods"), ("1", "Nodes")):
+    titles = ("Nodes", "Pods", "Claims", "Ledger", "Pending pods", "Events", "History")
+    for key, title in [*((str(at + 1), title) for at, title in enumerate(titles)), ("1", "Nodes")]:
         page.keyboard.press(key)
         expect(page.locator("main h1")).to_have_text(title)
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.keyboard.press("/")
     expect(page.get_by_label(re.compile("Filter claims"))).to_be_focused()
     page.keyboard.type("4")
     expect(page.locator("main h1")).to_have_text("Claims")
-    page.keyboard.press("Backspace")
     page.keyboard.press("Escape")
+    expect(page.locator("main .row").nth(4)).to_be_visible()
     page.keyboard.press("j")
     page.keyboard.press("j")
     row = page.locator("main .row").nth(1)
@@ -306,21 +390,22 @@ def test_arrows_move_in_the_map(page: Page) -> None:
 
 def test_the_order_of_focus_and_the_list_of_shortcuts(page: Page) -> None:
     seen = []
-    for _ in range(7):
+    for _ in range(9):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id"))
     assert seen[0] == "Skip to content"
-    assert [re.sub(r"\d+$", "", text) for text in seen[1:5]] == ["Nodes", "Claims", "Ledger", "Pending"]
+    names = ["Nodes", "Pods", "Claims", "Ledger", "Pending", "Events", "History"]
+    assert [re.sub(r"\d+$", "", text) for text in seen[1:8]] == names
     page.keyboard.press("?")
     shortcuts = page.get_by_role("dialog", name="Keyboard")
     expect(shortcuts).to_be_visible()
-    expect(shortcuts).to_contain_text("nodes, claims, ledger, pending pods")
+    expect(shortcuts).to_contain_text("nodes, pods, claims, ledger, pending, events, history")
     page.keyboard.press("Escape")
     expect(shortcuts).to_be_hidden()
 
 
 def test_everything_that_takes_focus_has_a_name(page: Page) -> None:
-    for view in ("nodes", "claims", "ledger", "pending", "pending/pod/default/too-greedy"):
+    for view in (*VIEWS, "pending/pod/default/too-greedy", "pods/pod/default/train"):
         page.goto(page.url.partition("#")[0] + f"#/{view}")
         expect(page.locator("main h1")).to_be_visible()
         nameless = page.evaluate(
@@ -350,7 +435,7 @@ def test_colours_follow_the_system_until_told_otherwise(browser: Browser, plante
 
 def test_a_phone_has_no_sideways_scrolling(browser: Browser, planted: Shown) -> None:
     page = opened(browser, planted, viewport=PHONE, has_touch=True, is_mobile=True)
-    for where in ("nodes", "claims", "ledger", "pending", "pending/pod/default/too-greedy", "ledger/why/node-2/cpu"):
+    for where in (*VIEWS, "pods/pod/default/train", "pending/pod/default/too-greedy", "ledger/why/node-2/cpu"):
         page.goto(f"{planted.page_url}#/{where}")
         expect(page.locator("main h1")).to_be_visible()
         page.wait_for_timeout(150)

@@ -15,6 +15,7 @@ from dray.dashboard.device_health import (
 )
 from dray.dashboard.device_rows import (
     device_documents,
+    occupancy_of,
     pool_row,
     shape_row,
 )
@@ -52,7 +53,8 @@ def view_of(*published: ResourceSlice) -> PoolView:
 def row_of(
     published: ResourceSlice, *claims: ResourceClaim, health: DeviceHealthReports | None = None
 ) -> dict[str, object]:
-    return pool_row(view_of(published), Ledger(claims=claims), health or DeviceHealthReports(), "0")
+    view, ledger = view_of(published), Ledger(claims=claims)
+    return pool_row(view, occupancy_of(view, ledger), ledger, health or DeviceHealthReports(), "0")
 
 
 CARD = {"counterSet": "card", "counters": {"slices": {"value": "2"}}}
@@ -115,7 +117,8 @@ def test_a_taint_of_a_device_in_use_is_marked() -> None:
 )
 def test_counters_block_devices(held: list[str], uses: str) -> None:
     claims = [held_claim({"device": name}, name=name) for name in held]
-    assert pool_row(view_of(*PARTED), Ledger(claims=claims), DeviceHealthReports(), "0")["use"] == uses
+    view, ledger = view_of(*PARTED), Ledger(claims=claims)
+    assert pool_row(view, occupancy_of(view, ledger), ledger, DeviceHealthReports(), "0")["use"] == uses
 
 
 def test_devices_of_one_counter_set_are_one_group() -> None:

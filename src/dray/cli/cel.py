@@ -12,7 +12,7 @@ from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.main import EXIT_NO
 from dray.cli.name_completion import ObjectName
 from dray.cli.options import output_option
-from dray.cli.output import write_document
+from dray.cli.output import show_text, write_document
 from dray.explain.dump import Dump
 from dray.explain.selector_results import document_of, evaluate_selector, refusal_of, result_lines
 
@@ -72,9 +72,9 @@ def cel(
     if output in ("json", "yaml"):
         write_document(document_of(expression, program, refusal, results), output)
     else:
-        click.echo("\n".join(result_lines(program, results, with_misses, wide=output == "wide")))
+        show_text("\n".join(result_lines(program, results, with_misses, wide=output == "wide")))
         if refusal:
-            click.echo(f"The API server would refuse this expression: {refusal}", err=True)
+            show_text(f"The API server would refuse this expression: {refusal}", err=True)
     answers = {result.result for result in results}
     if refusal or "error" in answers or "match" not in answers:
         sys.exit(EXIT_NO)
@@ -93,5 +93,5 @@ def _refuse(message: str, output: str) -> None:
     if output in ("json", "yaml"):
         write_document({"refused": message}, output)
     else:
-        click.echo(message, err=True)
+        show_text(message, err=True)
     sys.exit(EXIT_NO)

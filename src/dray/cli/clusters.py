@@ -17,7 +17,7 @@ from dray.sim.running_clusters import ClusterNameError, ListedCluster, RunningCl
 @click.command("list", epilog="Example: dray list -o wide")
 @output_option("wide adds process, dashboard, data and log.")
 def list_clusters(output: str) -> None:
-    """The clusters that `dray up` runs on this machine, for this user."""
+    """The clusters that dray up runs on this machine, for this user."""
     found = RunningClusters.of_user().list()
     if output in ("json", "yaml"):
         write_document({"clusters": [_document(each) for each in found]}, output)
@@ -30,9 +30,9 @@ def list_clusters(output: str) -> None:
 
 @click.command(epilog="Example: dray down lab")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--all", "every", is_flag=True, help="Every cluster of `dray list`.")
+@click.option("--all", "every", is_flag=True, help="Every cluster that dray list shows.")
 def down(names: tuple[str, ...], every: bool) -> None:
-    """End clusters of `dray up`, by default the only one, and wait until they have ended.
+    """End clusters of dray up, by default the only one, and wait until they have ended.
 
     Their contexts are taken out of the kubeconfig. What was kept with --data stays.
     """

@@ -50,8 +50,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "proof": ("proof:proof", "Follow any cluster and name every promise it breaks, with what happened before."),
     "restore": ("backup:restore", "Make a new cluster's store from a backup, as of any moment that was copied."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
-    "list": ("clusters:list_clusters", "The clusters that `dray up` runs on this machine."),
-    "down": ("clusters:down", "End clusters of `dray up`."),
+    "list": ("clusters:list_clusters", "The clusters that dray up runs on this machine."),
+    "down": ("clusters:down", "End clusters of dray up."),
     "up": ("up:up", "Start a whole cluster in one process."),
     "simulate": (
         "simulate:simulate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -88,7 +89,16 @@ def wants_colour(stream: TextIO) -> bool:
 
 def show_painted(text: str) -> None:
     """On standard output. The text has colours of its own, so whoever painted it has shown hidden characters before."""
-    click.echo(text, file=terminal_of(sys.stdout), color=wants_colour(sys.stdout))
+    click.echo(without_backticks(text), file=terminal_of(sys.stdout), color=wants_colour(sys.stdout))
+
+
+def without_backticks(text: str) -> str:
+    """Texts mark code with backticks, as the docs and the dashboard want it; on a terminal it stands in quotes."""
+    return re.sub(r"`([^`\n]*)`", "“\\1”", text)
+
+
+def show_text(text: str, *, err: bool = False) -> None:
+    click.echo(without_backticks(text), err=err)
 
 
 def show_line(*parts: str | Coloured, err: bool = False) -> None:
@@ -96,7 +106,7 @@ def show_line(*parts: str | Coloured, err: bool = False) -> None:
     shown = (
         click.style(visible_on_one_line(part.text), fg=part.colour)
         if isinstance(part, Coloured)
-        else visible_on_one_line(part)
+        else visible_on_one_line(without_backticks(part))
         for part in parts
     )
     stream = terminal_of(sys.stderr if err else sys.stdout)

@@ -12,7 +12,7 @@ import click
 from dray.cli.cluster_source import read_dump
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from, output_option
-from dray.cli.output import ProgressLine, show_line, write_document
+from dray.cli.output import ProgressLine, show_line, show_text, write_document
 from dray.clock import RealClock
 from dray.event_loop import spare_the_collector
 from dray.explain.cluster_objects import ClusterObjects
@@ -145,7 +145,7 @@ def simulate(
     if output in ("json", "yaml"):
         write_document(document, output)
     else:
-        click.echo(result_text(document, wide=output == "wide"))
+        show_text(result_text(document, wide=output == "wide"))
         if defragment:
             click.echo(defragmentation_text(document["defragmentation"]))
     for line in run.problems:

@@ -12,7 +12,7 @@ import click
 
 from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.main import BrokenWorld
-from dray.cli.output import terminal_of
+from dray.cli.output import show_text, terminal_of, without_backticks
 from dray.client import Client
 from dray.client.server_check import server_problem
 from dray.event_loop import (
@@ -45,7 +45,7 @@ def top(files: tuple[str, ...], live: LiveCluster, once: bool, interval: float) 
       dray top -f dump.yaml         the same for a dump
     """
     if files or once or not sys.stdout.isatty():
-        click.echo(text_of(overview_of(load_dump(files, live).world())))
+        show_text(text_of(overview_of(load_dump(files, live).world())))
         return
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
@@ -86,7 +86,7 @@ async def _live(live: LiveCluster, interval: float) -> None:
                     drawn = now
                     world = ClusterObjects.of(obj for informer in watched for obj in informer)
                     text = text_of(overview_of(world), shutil.get_terminal_size().lines, server.problem)
-                    screen.update(Text(visible(text), no_wrap=True, overflow="crop"), refresh=True)
+                    screen.update(Text(visible(without_backticks(text)), no_wrap=True, overflow="crop"), refresh=True)
                 await asyncio.sleep(interval)
     finally:
         probing.cancel()

@@ -89,7 +89,7 @@ class UpOptions:
     "By default they have one where there are two cores, unless the cluster has 1 to 10 nodes.",
 )
 @click.option("--name", help="Of the cluster and its context: lab is dray-lab. [default: dray, dray-2, ...]")
-@click.option("--detach", is_flag=True, help="Return once it is ready; `dray list` shows it, `dray down` ends it.")
+@click.option("--detach", is_flag=True, help="Return once it is ready; dray list shows it, dray down ends it.")
 @serving_options(listen="127.0.0.1:0")
 @verbosity_option
 @click.pass_context
@@ -108,7 +108,7 @@ def up(
 
     It is a Kubernetes to kubectl and to every client. Without --kubeconfig the administrator's is written into the data
     directory. In a file that holds other clusters, one context is added and made current; at the end it is taken out again.
-    Ctrl-C, SIGTERM or `dray down` ends it.
+    Ctrl-C, SIGTERM or dray down ends it.
     """
     from dray.sim.running_clusters import RunningClusters
     from dray.store.errors import StoreError

@@ -21,6 +21,7 @@ from dray.dashboard.page_updates import (
     SharedUpdates,
 )
 from dray.dashboard.pending_explanations import PodExplainer
+from dray.dashboard.use_history import UseHistory
 from dray.features import FeatureGates
 from dray.http.connection import HttpRequest
 from dray.http.responses import TEXT, Response
@@ -63,7 +64,7 @@ class PageRefused(Exception):
 
 
 class Dashboard:
-    """`title` names the cluster on the page. `explain` answers why pods wait; it runs in a thread."""
+    """`title` names the cluster on the page; `is_dump`: it is one moment, and nothing will change. `explain` answers why pods wait; it runs in a thread."""
 
     def __init__(
         self,
@@ -73,11 +74,14 @@ class Dashboard:
         explain: PodExplainer,
         gates: FeatureGates | None = None,
         title: str = "",
+        is_dump: bool = False,
+        history: UseHistory | None = None,
     ) -> None:
         self._gates = gates or FeatureGates.default()
+        self.token = token
         self._access = DashboardAccess(token)
-        self._title = title
-        self._viewing = SharedUpdates(client, self._gates, explain)
+        self._about = {"title": title, "isDump": is_dump}
+        self._viewing = SharedUpdates(client, self._gates, explain, history or UseHistory())
         self._explainer = explain
         self._explaining = asyncio.Lock()
         self._assets = {
@@ -91,6 +95,10 @@ class Dashboard:
             "why": self._why,
             "explain": self._explain,
         }
+
+    def keep_watching(self) -> None:
+        """Records the history of the cluster also while no page is open."""
+        self._viewing.keep_watching()
 
     async def stop(self) -> None:
         await self._viewing.stop()
@@ -132,8 +140,8 @@ class Dashboard:
         if path == "":
             return _response(307, b"", "text/plain", (("location", f"{PREFIX}/"),))
         if path == "/":
-            title = msgspec.json.encode(self._title).replace(b"<", b"\\u003c")
-            return _response(200, self._assets["index.html"].replace(b'"{{title}}"', title), _TYPES["html"])
+            about = msgspec.json.encode(self._about).replace(b"<", b"\\u003c")
+            return _response(200, self._assets["index.html"].replace(b'"{{about}}"', about), _TYPES["html"])
         if path == "/api/events":
             return _response(200, b"", "text/event-stream", stream=OpenPage(self._viewing))
         if path.startswith("/api/"):

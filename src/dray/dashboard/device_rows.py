@@ -19,9 +19,10 @@ Document = dict[str, Any]
 LETTERS = {Use.USED: "u", Use.PARTLY: "p", Use.FREE: "f", Use.BLOCKED: "b", Use.TAINTED: "t"}
 
 
-def pool_row(view: PoolView, ledger: Ledger, health: DeviceHealthReports, shape: str) -> Document:
+def pool_row(
+    view: PoolView, occupancy: PoolOccupancy, ledger: Ledger, health: DeviceHealthReports, shape: str
+) -> Document:
     """`use` has one letter per device, in the order of the shape's names; `units` counts them by letter, a cut card once."""
-    occupancy = occupancy_of(view, ledger)
     counts = occupancy.counts
     row: Document = {
         "driver": view.driver,

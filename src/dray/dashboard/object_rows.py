@@ -8,8 +8,9 @@ from typing import Any
 from dray.accounting import NodeLedger, Row
 from dray.accounting.ledger_rows import Line, lines_of
 from dray.accounting.resources import PODS
-from dray.api.core import Node, Pod
+from dray.api.core import Event, Node, Pod
 from dray.api.dra.pod_claims import claims_of_entries
+from dray.api.dra.pod_phase import is_waiting_for_node
 from dray.api.resource import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
 from dray.explain.verdicts import PodVerdict
 
@@ -162,6 +163,55 @@ def pending_row(pod: Pod, verdict: PodVerdict | None = None) -> Document:
         "cause": verdict.cause if verdict is not None else "",
         "claims": [each.claim_name or each.entry for each in claims_of_entries(pod)],
     }
+
+
+def pod_row(pod: Pod) -> Document:
+    """One pod, waiting or not. `problem` is what a container or the pod itself complains about."""
+    statuses = pod.status.container_statuses
+    row: Document = {
+        "namespace": pod.metadata.namespace,
+        "name": pod.metadata.name,
+        "created": pod.metadata.creation_timestamp or "",
+        "state": pod_state(pod),
+        "node": pod.spec.node_name,
+        "ready": [sum(each.ready for each in statuses), len(pod.spec.containers)],
+        "restarts": sum(each.restart_count for each in statuses),
+        "claims": [each.claim_name or each.entry for each in claims_of_entries(pod)],
+    }
+    waiting = [each.state.waiting for each in statuses if each.state.waiting is not None]
+    problem = pod.status.message or next((each.message or each.reason for each in waiting if each.message), "")
+    if problem:
+        row["problem"] = problem
+    return row
+
+
+def pod_state(pod: Pod) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "leaving"
+    if is_waiting_for_node(pod):
+        return "waiting"
+    return {"Pending": "starting", "": "starting"}.get(pod.status.phase, pod.status.phase.lower())
+
+
+def event_row(event: Event) -> Document:
+    about = event.involved_object
+    return {
+        "time": event_time(event),
+        "type": event.type,
+        "reason": event.reason,
+        "kind": about.kind,
+        "namespace": about.namespace,
+        "name": about.name,
+        "message": event.message,
+        "count": event.series.count if event.series is not None else max(1, event.count),
+        "from": event.reporting_component or event.source.component,
+    }
+
+
+def event_time(event: Event) -> str:
+    """When it happened last."""
+    seen_last = event.series.last_observed_time if event.series is not None else None
+    return seen_last or event.last_timestamp or event.event_time or event.metadata.creation_timestamp or ""
 
 
 def why_row(row: Row) -> Document:

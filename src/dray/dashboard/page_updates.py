@@ -12,6 +12,7 @@ from dray.client import Client
 from dray.client.server_check import server_problem
 from dray.dashboard.pending_explanations import PendingExplanations, PodExplainer
 from dray.dashboard.tables import Tables
+from dray.dashboard.use_history import UseHistory
 from dray.dashboard.watched_cluster import WatchedCluster
 from dray.features import FeatureGates
 
@@ -20,6 +21,7 @@ GATHER_S = 0.15
 # How long the cluster is watched after the last page was closed, so that a reload is quick.
 KEEP_WATCHING_S = 30.0
 SERVER_CHECK_S = 10.0
+SAMPLE_CHECK_S = 2.0
 # A page that is so many messages behind is disconnected; it reconnects and gets everything again.
 MOST_BEHIND = 256
 
@@ -45,12 +47,12 @@ class PageStream:
 class ClusterUpdates:
     """Keeps the tables of a running cluster current by watching it, and sends the changes to every open page."""
 
-    def __init__(self, client: Client, gates: FeatureGates, explain: PodExplainer) -> None:
+    def __init__(self, client: Client, gates: FeatureGates, explain: PodExplainer, history: UseHistory) -> None:
         self._client = client
         self._changed = asyncio.Event()
         self.cluster = WatchedCluster(client, gates, self._changed.set)
         self._explanations = PendingExplanations(self.cluster, explain, gates)
-        self._tables = Tables(self.cluster, lambda pod: self._explanations.by_pod.get(pod))
+        self._tables = Tables(self.cluster, lambda pod: self._explanations.by_pod.get(pod), history)
         self._pages: set[PageStream] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
@@ -58,7 +60,7 @@ class ClusterUpdates:
 
     def start(self) -> None:
         self.cluster.start()
-        work = (self._run(), self._check_server(), self._explanations.run())
+        work = (self._run(), self._check_server(), self._explanations.run(), self._take_samples())
         self._tasks = [asyncio.create_task(each) for each in work]
 
     async def ready(self) -> None:
@@ -123,6 +125,15 @@ class ClusterUpdates:
             self._send(message("delta", delta))
             self._explanations.note_change()
 
+    async def _take_samples(self) -> None:
+        """The first a little after the start, when what is being placed just then has its node."""
+        await self._ready.wait()
+        while True:
+            await asyncio.sleep(SAMPLE_CHECK_S)
+            delta = self._tables.take_sample(self._client.clock.now())
+            if delta is not None:
+                self._send(message("sample", delta))
+
     async def _check_server(self) -> None:
         while True:
             problem = await server_problem(self._client)
@@ -146,10 +157,11 @@ def message(event: str, data: bytes) -> bytes:
 class SharedUpdates:
     """Shares one `ClusterUpdates` between all pages; starts it with the first page and stops it after the last."""
 
-    def __init__(self, client: Client, gates: FeatureGates, explain: PodExplainer) -> None:
+    def __init__(self, client: Client, gates: FeatureGates, explain: PodExplainer, history: UseHistory) -> None:
         self._client = client
         self._gates = gates
         self._explain = explain
+        self._history = history
         self._live: ClusterUpdates | None = None
         self._readers = 0
         self._closing: asyncio.TimerHandle | None = None
@@ -162,7 +174,7 @@ class SharedUpdates:
             self._closing.cancel()
             self._closing = None
         if self._live is None:
-            self._live = ClusterUpdates(self._client, self._gates, self._explain)
+            self._live = ClusterUpdates(self._client, self._gates, self._explain, self._history)
             self._live.start()
         self._readers += 1
         try:
@@ -171,6 +183,13 @@ class SharedUpdates:
             self._readers -= 1
             if not self._readers and not self._is_stopped:
                 self._closing = asyncio.get_running_loop().call_later(KEEP_WATCHING_S, self._let_go)
+
+    def keep_watching(self) -> None:
+        """Watches the cluster also while no page is open, so that the history has no gaps."""
+        self._readers += 1
+        if self._live is None:
+            self._live = ClusterUpdates(self._client, self._gates, self._explain, self._history)
+            self._live.start()
 
     def _let_go(self) -> None:
         if self._live is not None and not self._readers:

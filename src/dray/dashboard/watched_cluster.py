@@ -13,7 +13,7 @@ from dray import accounting
 from dray.accounting import AccountingError, ClusterLedger, DeviceIndex, PodRef, pod_demand
 from dray.accounting.device_charges import charges_of_placed
 from dray.allocator import Features, Inventory, Ledger
-from dray.api.core import Node, Pod
+from dray.api.core import Event, Node, Pod
 from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names_by_entry
 from dray.api.dra.pod_phase import is_on_node
@@ -58,9 +58,10 @@ class TableChanges:
     pools: set[PoolID] = field(default_factory=set)
     claims: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)
+    events: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.pools or self.claims or self.pods)
+        return bool(self.nodes or self.pools or self.claims or self.pods or self.events)
 
 
 def key_of(obj: Any) -> str:
@@ -92,7 +93,8 @@ class WatchedCluster:
         self.nodes = follow(NODES, self._put_node, self._drop_node)
         self.claims = follow(CLAIMS, self._put_claim, self._drop_claim)
         self.pods = follow(PODS, self._put_pod, self._drop_pod)
-        others: tuple[Kind[Any], ...] = (TEMPLATES, NAMESPACES, PRIORITY_CLASSES, QUOTAS, EVENTS)
+        self.events = follow(EVENTS, self._touch_event, self._touch_event)
+        others: tuple[Kind[Any], ...] = (TEMPLATES, NAMESPACES, PRIORITY_CLASSES, QUOTAS)
         self._others = [self._informers.of(kind) for kind in others]
         self.claims.add_indexer(BY_POOL, _pools_of)
         self.pods.add_indexer(BY_CLAIM, _claims_of)
@@ -138,6 +140,7 @@ class WatchedCluster:
             self.nodes,
             self.claims,
             self.pods,
+            self.events,
             *self._others,
         )
         return ClusterObjects.of(obj for informer in sources for obj in informer)
@@ -254,6 +257,9 @@ class WatchedCluster:
         self.health.forget_pod(key)
         self._touch_claims_of(pod)
         self._leave(pod)
+
+    def _touch_event(self, event: Event) -> None:
+        self._changes.events.add(key_of(event))
 
     def _touch_claims_of(self, pod: Pod) -> None:
         self._changes.claims.update(f"{pod.metadata.namespace}/{name}" for name in claim_names_by_entry(pod).values())

@@ -2,24 +2,30 @@
 
 import { h, link, morphChildren, number } from "./dom.js";
 import { follow, link as connection, onChange, sumUnits, tables, useWords } from "./store.js";
-import { choices } from "./controls.js";
+import { choices, clearFilter, isFiltered } from "./controls.js";
 import { claimsView } from "./claims.js";
 import { isOpen, renderDrawer } from "./drawer.js";
 import { useBar } from "./devices.js";
+import { eventsView } from "./events.js";
+import { historyView } from "./history.js";
 import { ledgerView } from "./ledger.js";
 import { nodesView } from "./nodes.js";
 import { pendingView } from "./pending.js";
+import { podsView } from "./pods.js";
 import { installKeys } from "./keys.js";
 
 const VIEWS = {
   nodes: { title: "Nodes", draw: nodesView, count: () => Object.keys(tables.nodes).length },
+  pods: { title: "Pods", draw: podsView, count: () => Object.keys(tables.pods).length },
   claims: { title: "Claims", draw: claimsView, count: () => Object.keys(tables.claims).length },
   ledger: { title: "Ledger", draw: ledgerView, count: () => null },
   pending: { title: "Pending", draw: pendingView, count: () => Object.keys(tables.pending).length },
+  events: { title: "Events", draw: eventsView, count: () => null },
+  history: { title: "History", draw: historyView, count: () => null },
 };
 const main = document.getElementById("main");
 const byId = (id) => document.getElementById(id);
-const title = JSON.parse(byId("title").textContent);
+const about = JSON.parse(byId("about").textContent);
 let shown = "";
 let waiting = null;
 
@@ -34,15 +40,14 @@ function draw() {
   const { view } = route();
   drawTop(view);
   if (view !== shown) {
-    choices.filter = "";
-    for (const name of ["use", "state", "resource"]) delete choices[name];
+    clearFilter();
   }
   const wanted = connection.loaded ? VIEWS[view].draw(main) : [h("p", { class: "empty", "aria-busy": "true" }, "Waiting for the cluster…")];
   morphChildren(main, wanted.flat(3).filter(Boolean));
   if (view !== shown) {
     shown = view;
-    const box = main.querySelector("[data-filter]");
-    if (box) box.value = "";
+    // On a narrow screen the list of views is longer than the screen.
+    byId("views").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
     scrollTo(0, 0);
     // Rows are placed by where the list is, which is known only now.
     morphChildren(main, VIEWS[view].draw(main).flat(3).filter(Boolean));
@@ -68,12 +73,12 @@ function merge(into, delta) {
 
 function drawTop(view) {
   document.title = `${VIEWS[view].title} · Dray`;
-  byId("cluster").textContent = title;
+  byId("cluster").textContent = about.title;
   morphChildren(byId("views"), Object.entries(VIEWS).map(([name, each], at) => h("a", {
     href: link(name), "data-key": name, "aria-current": name === view ? "page" : null, "aria-keyshortcuts": String(at + 1),
   }, each.title, each.count() ? h("span", { class: `count${name === "pending" ? " warn" : ""}` }, String(each.count())) : null)));
   const state = byId("connection");
-  state.textContent = { live: "live", connecting: "connecting", lost: "reconnecting", stale: "not current" }[connection.state];
+  state.textContent = { live: about.isDump ? "a dump" : "live", connecting: "connecting", lost: "reconnecting", stale: "not current" }[connection.state];
   state.dataset.state = connection.state;
   const trouble = byId("trouble");
   trouble.hidden = !connection.problem;
@@ -133,7 +138,16 @@ addEventListener("scroll", () => redraw(), { passive: true });
 addEventListener("resize", () => redraw());
 setInterval(() => redraw(), 30000);
 
-installKeys({ views: Object.keys(VIEWS), go: (view) => (location.hash = link(view)), close: () => isOpen() && (location.hash = link(route().view)) });
+// Esc: first the side panel, then the filter.
+function leave() {
+  if (isOpen()) location.hash = link(route().view);
+  else if (isFiltered()) {
+    clearFilter();
+    redraw();
+  }
+}
+
+installKeys({ views: Object.keys(VIEWS), go: (view) => (location.hash = link(view)), close: leave });
 onChange(redraw);
 redraw();
 follow();

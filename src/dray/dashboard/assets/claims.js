@@ -64,7 +64,7 @@ export function claimDrawer(namespace, name) {
       claim.devices ? h("ul", { class: "plain" }, claim.devices.map(deviceLine)) : h("p", { class: "quiet" }, "None yet."),
       claim.nodes ? h("p", {}, "Usable on ", claim.nodes in tables.nodes ? h("a", { href: link("nodes", "node", claim.nodes) }, claim.nodes) : claim.nodes, ".") : null,
       h("h3", {}, "Used by"),
-      claim.users.length ? h("ul", { class: "plain mono" }, claim.users.map((pod) => h("li", {}, pod))) : h("p", { class: "quiet" }, "No pod."),
+      claim.users.length ? h("ul", { class: "plain mono" }, claim.users.map((pod) => h("li", {}, `${namespace}/${pod}` in tables.pods ? h("a", { href: link("claims", "pod", namespace, pod) }, pod) : pod))) : h("p", { class: "quiet" }, "No pod."),
       claim.waiting ? [h("h3", {}, "Wanted by"), h("ul", { class: "plain mono" }, claim.waiting.map((pod) => h("li", {},
         `${namespace}/${pod}` in tables.pending ? h("a", { href: link("pending", "pod", namespace, pod) }, pod) : pod)))] : null,
       claim.notes ? [h("h3", {}, "Drivers say"), h("ul", {}, claim.notes.map((text) => h("li", {}, text)))] : null,

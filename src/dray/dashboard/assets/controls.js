@@ -4,6 +4,17 @@ import { h } from "./dom.js";
 
 export const choices = { filter: "" };
 
+// What narrows a view down, beside the text.
+const NARROWING = ["use", "state", "resource", "type"];
+
+export const isFiltered = () => Boolean(choices.filter) || NARROWING.some((name) => choices[name]);
+
+export function clearFilter() {
+  choices.filter = "";
+  for (const name of NARROWING) delete choices[name];
+  for (const box of document.querySelectorAll("[data-filter]")) box.value = "";
+}
+
 export function filterBox(label) {
   return h("input", {
     type: "search", class: "filter", placeholder: "Filter  ( / )", "aria-label": label, "data-filter": true, "data-keep": true,

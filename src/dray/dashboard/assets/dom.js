@@ -26,6 +26,9 @@ function add(el, children) {
   }
 }
 
+// Sentences mark code with backticks.
+export const prose = (text) => String(text).split("`").map((piece, at, all) => (at % 2 && at < all.length - 1 ? h("code", {}, piece) : at % 2 ? `\`${piece}` : piece));
+
 // Makes `old` look like `wanted`. Children with data-key are matched by it, others by position.
 export function morph(old, wanted) {
   if (old.nodeType !== wanted.nodeType || old.nodeName !== wanted.nodeName) {

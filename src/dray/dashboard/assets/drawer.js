@@ -6,6 +6,7 @@ import { UNHEALTHY, USES, ask, holders, isUnhealthy, tables } from "./store.js";
 import { claimDrawer } from "./claims.js";
 import { nodeDrawer } from "./nodes.js";
 import { podDrawer } from "./pending.js";
+import { placedPodDrawer } from "./pods.js";
 import { whyDrawer } from "./ledger.js";
 import { empty } from "./controls.js";
 
@@ -13,8 +14,11 @@ const drawer = document.getElementById("drawer");
 const QUIET_MS = 700;
 let open = "";
 let asked = null;
+let isAsked = false;
 let opener = null;
 let timer = 0;
+
+const waits = (namespace, name) => `${namespace}/${name}` in tables.pending;
 
 const KINDS = {
   node: { show: ([name]) => nodeDrawer(name) },
@@ -31,8 +35,8 @@ const KINDS = {
     concerns: (delta, [node]) => delta.nodes && node in delta.nodes,
   },
   pod: {
-    show: ([namespace, name], answer) => podDrawer(namespace, name, answer),
-    question: ([namespace, name]) => ["explain", { pod: `${namespace}/${name}` }],
+    show: ([namespace, name], answer) => (waits(namespace, name) ? podDrawer(namespace, name, answer) : placedPodDrawer(namespace, name)),
+    question: ([namespace, name]) => (waits(namespace, name) ? ["explain", { pod: `${namespace}/${name}` }] : null),
     concerns: (delta) => ["nodes", "pools", "claims", "pending"].some((table) => delta[table]),
   },
 };
@@ -47,6 +51,7 @@ export function renderDrawer(route, delta) {
     if (!open) opener = document.activeElement;
     open = identity;
     asked = null;
+    isAsked = false;
     clearTimeout(timer);
     if (kind.question) inquire(kind, route, identity);
     drawer.hidden = false;
@@ -55,7 +60,9 @@ export function renderDrawer(route, delta) {
     drawer.querySelector("h2").focus({ preventScroll: true });
     return;
   }
-  if (kind.question && delta && kind.concerns(delta, route.args)) {
+  // Whether there is a question may be known only when the tables have come.
+  if (kind.question && !isAsked) inquire(kind, route, identity);
+  else if (kind.question && delta && kind.concerns(delta, route.args)) {
     clearTimeout(timer);
     timer = setTimeout(() => inquire(kind, route, identity), QUIET_MS);
   }
@@ -63,9 +70,12 @@ export function renderDrawer(route, delta) {
 }
 
 async function inquire(kind, route, identity) {
+  const question = kind.question(route.args);
+  if (!question) return;
+  isAsked = true;
   let answer;
   try {
-    answer = await ask(...kind.question(route.args));
+    answer = await ask(...question);
   } catch (error) {
     answer = { error: error.message };
   }

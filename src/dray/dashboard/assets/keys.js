@@ -3,12 +3,12 @@
 import { h } from "./dom.js";
 
 const SHORTCUTS = [
-  [["1", "2", "3", "4"], "nodes, claims, ledger, pending pods"],
+  [["1", "…", "7"], "nodes, pods, claims, ledger, pending, events, history"],
   [["/"], "filter"],
   [["j", "k"], "next and previous row (arrow keys, too)"],
   [["←", "↑", "→", "↓"], "move between devices"],
   [["Enter"], "open what has the focus"],
-  [["Esc"], "close the side panel, leave the filter"],
+  [["Esc"], "close the side panel, clear the filter"],
   [["c"], "nodes as cards or rows"],
   [["t"], "light or dark"],
   [["?"], "this list"],
@@ -27,7 +27,10 @@ export function installKeys({ views, go, close }) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     const typing = event.target.matches("input, select, textarea");
-    if (event.key === "Escape") return typing ? event.target.blur() : close();
+    if (event.key === "Escape") {
+      if (typing) event.target.blur();
+      return close();
+    }
     if (typing) {
       if (event.key === "ArrowDown" && event.target.type === "search") step(event, 1);
       return;

@@ -5,21 +5,32 @@ import { h, isPhone, link, naturally, virtualRows } from "./dom.js";
 import { once, tables } from "./store.js";
 import { choices, empty, filterBox, matches } from "./controls.js";
 
+const ORDERS = {
+  full: ["fullest first", (a, b) => part(b) - part(a)],
+  node: ["node", () => 0],
+  resource: ["resource", (a, b) => naturally(a.line[0], b.line[0])],
+};
+const part = ({ line }) => line[6] + line[7];
+
 export function ledgerView(main) {
   const resources = known();
   const picked = choices.resource;
-  const lines = Object.values(tables.nodes).sort((a, b) => naturally(a.name, b.name)).flatMap((node) => (node.ledger || [])
+  const order = choices.ledgerOrder || "full";
+  const lines = Object.values(tables.nodes).flatMap((node) => (node.ledger || [])
     .filter((line) => (picked ? line[0] === picked : resources.asked.has(line[0])) && matches(node.name, line[0]))
-    .map((line) => ({ node, line })));
+    .map((line) => ({ node, line })))
+    .sort((a, b) => ORDERS[order][1](a, b) || naturally(a.node.name, b.node.name));
   const height = isPhone() ? 92 : 44;
   return [
     h("div", { class: "bar" }, h("h1", {}, "Ledger"), filterBox("Filter by node"),
+      h("label", { class: "pick" }, h("span", {}, "Sort"), h("select", { "data-choose": "ledgerOrder", "aria-label": "Sort the ledger by" },
+        Object.entries(ORDERS).map(([value, [text]]) => h("option", { value, selected: value === order }, text)))),
       h("div", { class: "legend", role: "group", "aria-label": "Show only" }, [...resources.all].map((name) =>
         h("button", { type: "button", class: "key", "data-set": "resource", "data-value": name, "data-toggle": true, "aria-pressed": String(picked === name) }, name)))),
     h("p", { class: "legend small", "aria-hidden": "true" }, h("span", { class: "key" }, h("span", { class: "swatch by-spec" }), "by spec"),
       h("span", { class: "key" }, h("span", { class: "swatch by-claims" }), "by claims"), h("span", { class: "key" }, h("span", { class: "swatch" }), "free")),
     lines.length ? h("div", { class: "table ledger", role: "table", "aria-label": "Ledger", "aria-rowcount": lines.length + 1 },
-      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Resource", "Requested", "By spec", "By claims", "Free", "Allocatable"].map((text) => h("span", { role: "columnheader" }, text))),
+      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Resource", "Use", "By spec", "By claims", "Free", "Allocatable"].map((text) => h("span", { role: "columnheader" }, text))),
       virtualRows(main.querySelector('[data-virtual="ledger"]'), lines, height, row, "ledger")) : empty("No node matches."),
   ];
 }
@@ -37,14 +48,18 @@ const known = () => once("resources", () => {
   return { all, asked };
 });
 
+// The sum of both is the bar; no amount stands twice in a row.
+const unlessZero = (text) => (text === "0" ? "–" : text);
+const percent = (value) => `${value > 0 && value < 1 ? "<1" : Math.round(value)} %`;
+
 function row({ node, line }) {
-  const [resource, allocatable, spec, claims, requested, free] = line;
+  const [resource, allocatable, spec, claims, , free] = line;
   const over = node.over && node.over.includes(resource);
   return h("div", { class: "row", role: "row", "data-key": `${node.name}/${resource}` },
     h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: link("ledger", "why", node.name, resource) }, node.name)),
     h("span", { class: "cell", role: "cell" }, resource, over ? h("span", { class: "badge bad" }, "over") : null),
-    h("span", { class: "cell bar-cell", role: "cell" }, ledgerBar(line), h("span", { class: "amount" }, requested)),
-    [["spec", spec], ["claims", claims], ["free", free], ["of", allocatable]].map(([word, text]) =>
+    h("span", { class: "cell bar-cell", role: "cell" }, ledgerBar(line), h("span", { class: "amount" }, percent(part({ line })))),
+    [["spec", unlessZero(spec)], ["claims", unlessZero(claims)], ["free", free], ["of", allocatable]].map(([word, text]) =>
       h("span", { class: "cell number", role: "cell", "data-word": word }, text)));
 }
 
@@ -59,7 +74,7 @@ export function whyDrawer(name, resource, rows) {
     title: `${resource} of ${name}`,
     body: [
       h("div", { class: "big-bar" }, ledgerBar(line)),
-      h("dl", { class: "figures" }, [["by spec", spec], ["by claims", claims], ["requested", requested], ["free", free], ["allocatable", allocatable]].map(([word, text]) =>
+      h("dl", { class: "figures" }, [["by spec", spec], ["by claims", claims], ...(spec !== "0" && claims !== "0" ? [["requested", requested]] : []), ["free", free], ["allocatable", allocatable]].filter(([, text]) => text !== "0").map(([word, text]) =>
         h("div", {}, h("dt", {}, word), h("dd", {}, text)))),
       h("h3", {}, "Who takes it"),
       !rows ? h("p", { class: "quiet" }, "Loading…") : rows.error ? h("p", { class: "problem" }, rows.error)

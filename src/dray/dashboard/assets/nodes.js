@@ -2,7 +2,7 @@
 
 import { ledgerBar, poolMap, useBar } from "./devices.js";
 import { age, h, isPhone, link, naturally, plural, virtualRows } from "./dom.js";
-import { UNHEALTHY, USES, once, poolsByNode, sumUnits, tables, useText } from "./store.js";
+import { UNHEALTHY, USES, drivers, once, poolsByNode, sumUnits, tables, useText } from "./store.js";
 import { choices, empty, filterBox, matches } from "./controls.js";
 
 const FEW = 8;
@@ -88,25 +88,41 @@ function card(node) {
     pools.length ? pools.map(poolMap) : h("p", { class: "quiet" }, "No devices are published for this node."));
 }
 
+// So many drivers have a column of their own; further ones share the last.
+const MOST_DRIVERS = 4;
+
+const driverColumns = () => once("driver columns", () => {
+  const all = drivers();
+  if (all.length <= MOST_DRIVERS) return all.map((name) => ({ name, has: (pool) => pool.driver === name }));
+  const own = all.slice(0, MOST_DRIVERS - 1);
+  return [...own.map((name) => ({ name, has: (pool) => pool.driver === name })), { name: `${all.length - own.length} more drivers`, has: (pool) => !own.includes(pool.driver) }];
+});
+
 function table(main, shown) {
-  const height = isPhone() ? 76 : 44;
+  const columns = driverColumns();
+  const height = isPhone() ? 66 + 24 * columns.length : 44;
   const host = main.querySelector('[data-virtual="nodes"]');
-  return h("div", { class: "table nodes", role: "table", "aria-label": "Nodes", "aria-rowcount": shown.length + 1 },
-    h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Devices", "Used", "cpu", "memory", "Pods"].map((text) => h("span", { role: "columnheader" }, text))),
+  const widths = `minmax(11rem, 1.3fr) repeat(${columns.length || 1}, minmax(7rem, 1.3fr)) minmax(7rem, 1.1fr) minmax(7rem, 1.1fr) 4.5rem`;
+  return h("div", { class: "table nodes", role: "table", "aria-label": "Nodes", "aria-rowcount": shown.length + 1, vars: { "--columns": widths } },
+    h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", ...columns.map((each) => each.name), "cpu", "memory", "Pods"].map((text) => h("span", { role: "columnheader", title: text }, text))),
     virtualRows(host, shown, height, row, "nodes"));
 }
 
 function row(node) {
   const pools = poolsByNode().get(node.name) || [];
-  const counts = sumUnits(pools);
   const line = (name) => (node.ledger || []).find((each) => each[0] === name);
   const bar = (name) => h("span", { class: "cell bar-cell", role: "cell", "data-resource": name }, line(name) ? [ledgerBar(line(name)), h("span", { class: "amount" }, line(name)[4])] : "");
   return h("div", { class: "row", role: "row", "data-key": node.name || "~" },
     h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: node.shared ? link("nodes", "shared") : link("nodes", "node", node.name) }, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node, true) : null),
-    h("span", { class: "cell", role: "cell" }, useBar(pools, node.name)),
-    h("span", { class: "cell number", role: "cell" }, useText(counts)),
+    driverColumns().map((column) => driverCell(node, column, pools.filter(column.has))),
     bar("cpu"), bar("memory"),
     h("span", { class: "cell number", role: "cell" }, node.pods ? `${node.pods[0]} / ${node.pods[1]}` : ""));
+}
+
+function driverCell(node, column, pools) {
+  const counts = sumUnits(pools);
+  return h("span", { class: "cell driver-cell", role: "cell", "data-driver": column.name },
+    counts.all ? [useBar(pools, `${column.name} on ${node.name || "many nodes"}`), h("span", { class: "amount" }, useText(counts))] : h("span", { class: "quiet" }, "–"));
 }
 
 // --- one node in the drawer

@@ -1,8 +1,9 @@
 // Pods that wait for a node, and why.
 
-import { age, h, isPhone, link, plural, virtualRows } from "./dom.js";
+import { age, h, isPhone, link, plural, prose, virtualRows } from "./dom.js";
 import { once, tables } from "./store.js";
 import { empty, filterBox, matches } from "./controls.js";
+import { eventsOf } from "./pods.js";
 
 // What is counted at each stage, in full and in short.
 const STAGES = {
@@ -26,7 +27,7 @@ export function pendingView(main) {
 function row(pod) {
   return h("div", { class: "row", role: "row", "data-key": `${pod.namespace}/${pod.name}` },
     h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: link("pending", "pod", pod.namespace, pod.name) }, pod.name), h("span", { class: "quiet" }, pod.namespace)),
-    h("span", { class: "cell message", role: "cell", title: pod.message }, pod.code ? h("b", { title: pod.cause }, `${pod.code}: `) : null, pod.message),
+    h("span", { class: "cell message", role: "cell", title: pod.message }, pod.code ? h("b", { title: pod.cause }, `${pod.code}: `) : null, prose(pod.message)),
     h("span", { class: "cell mono", role: "cell" }, pod.claims.join(", ")),
     h("span", { class: "cell number", role: "cell" }, age(pod.created)));
 }
@@ -47,15 +48,16 @@ export function podDrawer(namespace, name, verdict) {
     title,
     body: [
       head, claims,
-      h("p", { class: "headline" }, verdict.message),
+      h("p", { class: "headline" }, prose(verdict.message)),
       verdict.meaning ? h("p", { class: "quiet" }, `${verdict.code}: ${verdict.meaning}`) : null,
-      verdict.fix ? [h("h3", {}, "What to do"), h("p", { class: "fix" }, verdict.fix)] : null,
-      verdict.details.length ? h("ul", {}, verdict.details.map((text) => h("li", {}, text))) : null,
-      texts.length || (verdict.remedy && !verdict.fix) ? [h("h3", {}, "What would help"), h("ul", { class: "helps" }, (texts.length ? texts : [verdict.remedy]).map((text) => h("li", {}, text)))] : null,
+      verdict.fix ? [h("h3", {}, "What to do"), h("p", { class: "fix" }, prose(verdict.fix))] : null,
+      verdict.details.length ? h("ul", {}, verdict.details.map((text) => h("li", {}, prose(text)))) : null,
+      texts.length || (verdict.remedy && !verdict.fix) ? [h("h3", {}, "What would help"), h("ul", { class: "helps" }, (texts.length ? texts : [verdict.remedy]).map((text) => h("li", {}, prose(text))))] : null,
       verdict.nodes.length ? [h("h3", {}, "Node by node"), byCode(verdict), verdict.nodes.slice(0, 12).map(nodeVerdict),
         verdict.nodes.length > 12 ? h("p", { class: "quiet" }, `and ${plural(verdict.nodes.length - 12, "more node")}, farther off`) : null] : null,
       verdict.notes.length ? h("ul", { class: "quiet" }, verdict.notes.map((text) => h("li", {}, text))) : null,
       said,
+      eventsOf("Pod", namespace, name),
     ],
   };
 }
@@ -66,12 +68,12 @@ const byCode = (verdict) => h("p", { class: "badges" }, Object.entries(verdict.n
 function nodeVerdict(node, at) {
   return h("details", { class: "verdict", open: at === 0, "data-key": node.node },
     h("summary", {}, h("b", {}, node.node), h("span", { class: `badge ${node.fits ? "good" : "warn"}` }, node.code)),
-    h("p", {}, node.message || "would take the pod"),
+    h("p", {}, prose(node.message || "would take the pod")),
     node.requests.map(funnel),
     node.nearest ? h("div", { class: "nearest" }, h("b", {}, "Nearest miss"), h("p", { class: "mono" }, node.nearest.device),
       node.nearest.expression ? h("pre", {}, node.nearest.expression) : null,
-      h("p", {}, (node.nearest.because.length ? node.nearest.because : [node.nearest.detail]).join("; ")),
-      node.nearest.hints.length ? h("p", { class: "quiet" }, `perhaps ${node.nearest.hints.join(", ")}`) : null,
+      h("p", {}, prose((node.nearest.because.length ? node.nearest.because : [node.nearest.detail]).join("; "))),
+      node.nearest.hints.length ? h("p", { class: "quiet" }, prose(`perhaps ${node.nearest.hints.join(", ")}`)) : null,
       node.nearest.holders.map((holder) => h("p", { class: "quiet" }, `held by claim ${holder.claim}${holder.pods.length ? ` of pod ${holder.pods.join(", ")}` : ""}`))) : null,
     node.refusals.flatMap((refusal) => refusal.rows).map((short) => h("p", { class: "short" },
       h("b", {}, short.resource), `: ${short.asked} asked, ${short.free} of ${short.allocatable} free`,

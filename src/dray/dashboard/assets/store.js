@@ -1,6 +1,6 @@
 // What the page knows of the cluster: tables of rows, replaced whole by a snapshot and row by row by deltas.
 
-export const tables = { shapes: {}, nodes: {}, pools: {}, claims: {}, pending: {} };
+export const tables = { shapes: {}, nodes: {}, pools: {}, claims: {}, pods: {}, pending: {}, events: {}, history: {} };
 export const link = { state: "connecting", problem: "", loaded: false };
 
 let version = 0;
@@ -29,16 +29,8 @@ export function follow() {
     link.loaded = true;
     bump({});
   });
-  source.addEventListener("delta", (event) => {
-    const delta = JSON.parse(event.data);
-    for (const [name, rows] of Object.entries(delta)) {
-      for (const [key, row] of Object.entries(rows)) {
-        if (row === null) delete tables[name][key];
-        else tables[name][key] = row;
-      }
-    }
-    bump(delta);
-  });
+  source.addEventListener("delta", takeIn);
+  source.addEventListener("sample", takeIn);
   source.addEventListener("status", (event) => {
     const status = JSON.parse(event.data);
     link.state = status.reachable ? "live" : "stale";
@@ -54,6 +46,17 @@ export function follow() {
     }
     changed({});
   };
+}
+
+function takeIn(event) {
+  const delta = JSON.parse(event.data);
+  for (const [name, rows] of Object.entries(delta)) {
+    for (const [key, row] of Object.entries(rows)) {
+      if (row === null) delete tables[name][key];
+      else tables[name][key] = row;
+    }
+  }
+  bump(delta);
 }
 
 function unfollow() {
@@ -120,6 +123,11 @@ export const poolsByNode = () => once("poolsByNode", () => {
   }
   return found;
 });
+
+export const drivers = () => once("drivers", () => [...new Set(Object.values(tables.pools).map((pool) => pool.driver))].sort());
+
+// The newest first.
+export const events = () => once("events", () => Object.entries(tables.events).map(([key, event]) => ({ key, ...event })).sort((a, b) => (a.time < b.time ? 1 : -1)));
 
 // Claims that hold a device, by driver/pool/device.
 export const holders = () => once("holders", () => {
