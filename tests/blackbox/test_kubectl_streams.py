@@ -125,3 +125,21 @@ def test_logs_are_followed(kubectl: Kubectl, pod: str) -> None:
 def test_who_may_not(kubectl: Kubectl, pod: str) -> None:
     refused = kubectl.run("exec", pod, "--as=vera", "--", "ls", fails=True)
     assert 'User "vera" cannot' in refused
+
+
+def test_debug_and_run_with_input(kubectl: Kubectl, pod: str) -> None:
+    """Commands are typed as soon as the stream stands, and read when the shell is there."""
+    words = ("--image=image", "--target=main", "-c", "debugger", "--", "sh")
+    assert "typed 42" in kubectl.run("debug", "-i", pod, *words, stdin="echo typed $((40+2)); sleep 0.5; exit\n")
+    kubectl.until("terminated", "get", "pod", pod, "-o", "jsonpath={.status.ephemeralContainerStatuses[0].state}")
+    assert "typed 42" in kubectl.run("logs", pod, "-c", "debugger")
+    run = ("run", "-i", "--rm", "shell", "--image=image", "--restart=Never", "--command", "--", "sh")
+    assert "typed 42" in kubectl.run(*run, stdin="echo typed $((40+2)); sleep 0.5\n")
+
+
+def test_debugging_a_node(kubectl: Kubectl) -> None:
+    said = kubectl.run("debug", "node/node-1", "--image=image", "--", "echo", "on the node")
+    name = said.split("Creating debugging pod ")[1].split()[0]
+    kubectl.run("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", "--timeout=60s")
+    assert kubectl.run("logs", name).strip() == "on the node"
+    kubectl.run("delete", "pod", name, "--now")

@@ -125,17 +125,6 @@ async def test_an_environment_of_a_claim_that_is_not_there_is_a_config_error(rig
     }
 
 
-async def test_an_ephemeral_container_is_refused_with_a_reason(rig):
-    await rig.start(node_pod())
-    debugged = node_pod(spec={"ephemeralContainers": [{"name": "debugger", "image": "i"}]})
-    rig.worker.update(debugged)
-    rig.worker.update(debugged)
-    await rig.settle()
-    text = "Ephemeral container debugger is not started: this node agent does not run ephemeral containers"
-    assert rig.events.seen == [("Failed", text)]
-    assert rig.runtime.log == ["start main 0"]
-
-
 async def test_statuses_catch_up_after_an_api_server_that_was_away(rig):
     rig.api.away = True
     await rig.start(node_pod())

@@ -96,6 +96,7 @@ _CSI_DRIVER: Document = {
     "fsGroupPolicy": "ReadWriteOnceWithFSType",
     "requiresRepublish": False,
     "seLinuxMount": False,
+    "preventPodSchedulingIfMissing": False,
 }
 
 

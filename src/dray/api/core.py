@@ -277,10 +277,26 @@ class Container(ApiStruct, frozen=True):
     readiness_probe: Probe | None = None
     startup_probe: Probe | None = None
     lifecycle: Lifecycle | None = None
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
 
 
 class EphemeralContainer(ApiStruct, frozen=True):
     name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env_from: tuple[EnvFromSource, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    image_pull_policy: str = ""
+    security_context: SecurityContext | None = None
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
+    target_container_name: str = ""
 
 
 class PodResourceClaim(ApiStruct, frozen=True):
@@ -553,6 +569,7 @@ class PodStatus(ApiStruct, frozen=True):
     resize: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     allocated_resources: dict[str, Quantity] = {}
     resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()

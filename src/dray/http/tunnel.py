@@ -42,12 +42,17 @@ class HeldBytes:
 
     async def feed(self, data: bytes) -> None:
         await self._has_room.wait()
-        if self.has_ended:
-            return
+        self.offer(data)
+
+    def offer(self, data: bytes) -> bool:
+        """Brings bytes if there is room for them, and says whether there was."""
+        if self.has_ended or not self._has_room.is_set():
+            return False
         self._held += data
         self._changed.set()
         if len(self._held) >= self._most:
             self._has_room.clear()
+        return True
 
     def end(self) -> None:
         """No more will come; what is there can still be read."""

@@ -271,6 +271,10 @@ class ContainerSpecs:
             volumes=volumes,
             cgroup=container_cgroup(pod, container, self._enforcement, self._charges),
             oom_score_adj=self._oom_score_adj(pod, container),
+            stdin=container.stdin,
+            stdin_once=container.stdin_once,
+            tty=container.tty,
+            target_container=_target_of(pod, container),
             termination_message_path=container.termination_message_path,
             termination_message_policy=container.termination_message_policy,
         )
@@ -366,6 +370,11 @@ class ContainerSpecs:
             if device is not None:
                 found[key] = device
         return found
+
+
+def _target_of(pod: Pod, container: Container) -> str:
+    found = (each.target_container_name for each in pod.spec.ephemeral_containers if each.name == container.name)
+    return next(found, "")
 
 
 def log_path(root: Path, pod: Pod, container: str, attempt: int) -> Path:

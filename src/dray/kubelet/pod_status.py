@@ -136,6 +136,8 @@ def status_document(pod: Pod, progress: PodProgress, now: str, reported: Sequenc
         document["containerStatuses"] = _statuses(pod, pod.spec.containers, progress)
     if pod.spec.init_containers and not was_rejected:
         document["initContainerStatuses"] = _statuses(pod, pod.spec.init_containers, progress)
+    if pod.spec.ephemeral_containers and not was_rejected:
+        document["ephemeralContainerStatuses"] = _statuses(pod, ephemeral_containers(pod), progress)
     optional = {
         "startTime": progress.start_time,
         "hostIP": progress.host_ip,
@@ -146,6 +148,28 @@ def status_document(pod: Pod, progress: PodProgress, now: str, reported: Sequenc
         "message": progress.message,
     }
     return document | {key: value for key, value in optional.items() if value}
+
+
+def ephemeral_containers(pod: Pod) -> tuple[Container, ...]:
+    """As containers like others: that they are not restarted is the business of who runs them."""
+    return tuple(
+        Container(
+            name=each.name,
+            image=each.image,
+            command=each.command,
+            args=each.args,
+            working_dir=each.working_dir,
+            env_from=each.env_from,
+            env=each.env,
+            volume_mounts=each.volume_mounts,
+            image_pull_policy=each.image_pull_policy,
+            security_context=each.security_context,
+            stdin=each.stdin,
+            stdin_once=each.stdin_once,
+            tty=each.tty,
+        )
+        for each in pod.spec.ephemeral_containers
+    )
 
 
 def _statuses(pod: Pod, containers: Sequence[Container], progress: PodProgress) -> list[Document]:

@@ -88,6 +88,8 @@ class PodStatusWriter:
         reference = reference_to(PODS, self.pod)
         if container is not None:
             part = "initContainers" if container in self.pod.spec.init_containers else "containers"
+            if container.name in {each.name for each in self.pod.spec.ephemeral_containers}:
+                part = "ephemeralContainers"
             reference = structs.replace(reference, field_path=f"spec.{part}{{{container.name}}}")
         self._recorder.event(reference, type_, reason, message)
 

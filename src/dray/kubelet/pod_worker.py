@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dray.api.core import Pod
+from dray.api.core import Container, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.api.times import parse_time
 from dray.client import Client, Recorder
@@ -17,7 +17,7 @@ from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.container_restarts import DEFAULT_GRACE_S, ContainerRunner
 from dray.kubelet.container_specs import ContainerSpecs
 from dray.kubelet.errors import ContainerError, DriverError, SandboxGone
-from dray.kubelet.pod_status import ContainerProgress
+from dray.kubelet.pod_status import ContainerProgress, ephemeral_containers
 from dray.kubelet.pod_status_writer import (
     DeviceStatuses,
     PodStatusWriter,
@@ -82,8 +82,8 @@ class PodWorker:
         self._stopping = asyncio.Event()
         self._evicted = asyncio.Event()
         self._has_lived = False
-        # Ephemeral containers whose refusal was told.
-        self._refused: set[str] = set()
+        # Set when the pod may have got further ephemeral containers.
+        self._updated = asyncio.Event()
         self.update(pod)
 
     @property
@@ -93,18 +93,10 @@ class PodWorker:
 
     def update(self, pod: Pod) -> None:
         self._report.pod = pod
-        self._refuse_ephemeral_containers()
+        self._updated.set()
         self._changed.set()
         if pod.metadata.deletion_timestamp is not None:
             self._stopping.set()
-
-    def _refuse_ephemeral_containers(self) -> None:
-        """Says once about each of them that it will not run, so that `kubectl debug` does not wait without a reason."""
-        for container in self.pod.spec.ephemeral_containers:
-            if container.name not in self._refused:
-                self._refused.add(container.name)
-                text = f"Ephemeral container {container.name} is not started: this node agent does not run ephemeral containers"
-                self._report.warn("Failed", text)
 
     @property
     def running(self) -> Mapping[str, RunningContainer]:
@@ -228,6 +220,7 @@ class PodWorker:
         async with asyncio.TaskGroup() as group:
             sidecars: list[asyncio.Task[None]] = []
             watch = group.create_task(self._watch_sandbox(sandbox))
+            ephemeral = group.create_task(self._run_ephemeral_containers(sandbox, group, sidecars))
             try:
                 if await self._run_init_containers(sandbox, group, sidecars):
                     self._report.change(is_initialized=True)
@@ -237,8 +230,27 @@ class PodWorker:
                     main = [keep(each, sandbox, self._main_restarts) for each in self.pod.spec.containers]
                     await asyncio.gather(*map(group.create_task, main))
             finally:
-                for task in (watch, *sidecars):
+                for task in (watch, ephemeral, *sidecars):
                     task.cancel()
+
+    async def _run_ephemeral_containers(
+        self, sandbox: str, group: asyncio.TaskGroup, tasks: list[asyncio.Task[None]]
+    ) -> None:
+        """Starts them as they are added to the pod; each runs once."""
+        known = {
+            each.name for each in self.pod.status.ephemeral_container_statuses if each.state.terminated is not None
+        }
+        while True:
+            self._updated.clear()
+            for container in ephemeral_containers(self.pod):
+                if container.name not in known:
+                    known.add(container.name)
+                    tasks.append(group.create_task(self._run_once(container, sandbox)))
+            await self._updated.wait()
+
+    async def _run_once(self, container: Container, sandbox: str) -> None:
+        await self._keeper.keep(container, sandbox, lambda ended: False)
+        await self._report.write()
 
     async def _watch_sandbox(self, sandbox: str) -> None:
         await self._context.runtime.sandbox_end(sandbox)
@@ -375,9 +387,9 @@ class PodWorker:
 
     async def _stop(self, name: str, grace_s: float) -> None:
         running = self._running[name]
-        container = next(
-            each for each in (*self.pod.spec.containers, *self.pod.spec.init_containers) if each.name == name
-        )
+        spec = self.pod.spec
+        every = (*spec.containers, *spec.init_containers, *ephemeral_containers(self.pod))
+        container = next(each for each in every if each.name == name)
         self._report.tell("Killing", f"Stopping container {name}", container)
         if container.lifecycle is not None and isinstance(running, CommandableContainer):
             address = self._report.progress.pod_ip

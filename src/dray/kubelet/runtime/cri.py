@@ -108,6 +108,9 @@ def container_config(pod: Pod, spec: ContainerSpec) -> Any:
             for each in spec.volumes
         ],
         CDI_devices=[cri.CDIDevice(name=name) for name in spec.cdi_device_ids],
+        stdin=spec.stdin,
+        stdin_once=spec.stdin_once,
+        tty=spec.tty,
         linux=cri.LinuxContainerConfig(security_context=container_security(pod, spec.name, namespaces(pod))),
     )
     if spec.cgroup is not None:
@@ -339,9 +342,11 @@ class CriRuntime:
         if config.log_directory:
             # The runtime makes the file, and nobody but us its directory.
             private_folder(Path(config.log_directory, spec.name))
-        request = cri.CreateContainerRequest(
-            pod_sandbox_id=sandbox, config=container_config(pod, spec), sandbox_config=config
-        )
+        own = container_config(pod, spec)
+        if spec.target_container:
+            options = own.linux.security_context.namespace_options
+            options.pid, options.target_id = cri.TARGET, await self._id_of(pod, spec.target_container)
+        request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=own, sandbox_config=config)
         created = await _call("CreateContainer", self._runtime.CreateContainer(request, timeout=CALL_TIMEOUT_S))
         start = cri.StartContainerRequest(container_id=created.container_id)
         try:
@@ -367,6 +372,17 @@ class CriRuntime:
         status = await self.status(newest.id)
         started_at = _time(status.started_at) if status is not None else None
         return CriContainer(self, newest.id, started_at or ""), newest.metadata.attempt
+
+    async def _id_of(self, pod: Pod, name: str) -> str:
+        wanted = {LABEL_UID: pod.metadata.uid, LABEL_CONTAINER: name}
+        request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=wanted))
+        answer = await _call("ListContainers", self._runtime.ListContainers(request, timeout=CALL_TIMEOUT_S))
+        running = [each.id for each in answer.containers if each.state == cri.CONTAINER_RUNNING]
+        if not running:
+            raise ContainerError(
+                "CreateContainerError", f"container {name}, whose processes are to be seen, does not run"
+            )
+        return str(running[0])
 
     async def status(self, container_id: str) -> Any | None:
         try:

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from dray.api.core import Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext
+from dray.api.core import Container, EphemeralContainer, Pod, PodSecurityContext, SeccompProfile, SecurityContext
 from dray.kubelet.errors import ContainerError
 from dray.proto import cri_v1_pb2 as cri
 
@@ -34,7 +34,8 @@ def sandbox_security(pod: Pod, namespaces: Any) -> Any:
 
 def container_security(pod: Pod, name: str, namespaces: Any) -> Any:
     """What the container says counts before what its pod says."""
-    container = next((each for each in (*pod.spec.containers, *pod.spec.init_containers) if each.name == name), None)
+    every = (*pod.spec.containers, *pod.spec.init_containers, *pod.spec.ephemeral_containers)
+    container = next((each for each in every if each.name == name), None)
     own, shared = _own(container), pod.spec.security_context or PodSecurityContext()
     is_privileged, is_unmasked = bool(own.privileged), own.proc_mount == "Unmasked"
     context = cri.LinuxContainerSecurityContext(
@@ -60,7 +61,8 @@ def container_security(pod: Pod, name: str, namespaces: Any) -> Any:
 
 def check_user(pod: Pod, name: str, image_user: int | None, image_user_name: str) -> None:
     """Refuses a container that must not run as root and would, or of which nobody can tell."""
-    container = next((each for each in (*pod.spec.containers, *pod.spec.init_containers) if each.name == name), None)
+    every = (*pod.spec.containers, *pod.spec.init_containers, *pod.spec.ephemeral_containers)
+    container = next((each for each in every if each.name == name), None)
     own, shared = _own(container), pod.spec.security_context or PodSecurityContext()
     if not _first(own.run_as_non_root, shared.run_as_non_root):
         return
@@ -76,7 +78,7 @@ def check_user(pod: Pod, name: str, image_user: int | None, image_user_name: str
         raise ContainerError(CONFIG_ERROR, "container has runAsNonRoot and image will run as root")
 
 
-def _own(container: Container | None) -> SecurityContext:
+def _own(container: Container | EphemeralContainer | None) -> SecurityContext:
     return (container.security_context if container is not None else None) or SecurityContext()
 
 

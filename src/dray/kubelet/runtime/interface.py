@@ -46,6 +46,11 @@ class ContainerSpec:
     oom_score_adj: int | None = None
     termination_message_path: str = ""
     termination_message_policy: str = ""
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
+    # Of an ephemeral container: the container whose processes it sees.
+    target_container: str = ""
 
 
 @dataclass(frozen=True, slots=True)

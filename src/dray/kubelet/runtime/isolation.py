@@ -39,7 +39,7 @@ class Isolation:
     unshare: str
 
     def wrapped(self, *, own_network: bool) -> list[str]:
-        """The command that reads from its standard input what to become, with fewer rights."""
+        """The command that reads from a descriptor, its last argument, what to become, with fewer rights."""
         namespaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
         network = ["--net"] if own_network else []
         python = [sys.executable, "-I", "-S", str(START)]

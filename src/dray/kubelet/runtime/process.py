@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import termios
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,7 @@ from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
 
 if TYPE_CHECKING:
     from dray.http.tunnel import ByteStream
+    from dray.kubelet.runtime.process_terminals import HeldTerminal
     from dray.kubelet.streams.command_streams import CommandStreams
 
 ENVIRONMENT_PREFIX = "DRA_CPUSET_"
@@ -90,8 +93,9 @@ class ProcessContainer:
         hooks: tuple[Hook, ...] = (),
         ended: Callable[[], None] = lambda: None,
         place: Mapping[str, Any] | None = None,
+        terminal: HeldTerminal | None = None,
     ) -> None:
-        """`place` is where further commands run, as the container's state file has it."""
+        """`place` is where further commands run, as the container's state file has it; `terminal` what people attach to, if it has one."""
         self.id = id_
         self.started_at = started_at
         self._pid = pid
@@ -100,6 +104,7 @@ class ProcessContainer:
         self._hooks = hooks
         self._ended = ended
         self._place = place
+        self._terminal = terminal
         self._exit: asyncio.Task[Exit] | None = None
 
     async def wait(self) -> Exit:
@@ -131,6 +136,10 @@ class ProcessContainer:
 
     async def attach(self, streams: CommandStreams) -> None:
         """Output and errors of a container are in one file, so both come as output."""
+        if self._terminal is not None and self._terminal.has_terminal:
+            await self._terminal.attach(streams)
+            return
+        feeding = asyncio.ensure_future(self._terminal.feed(streams)) if self._terminal is not None else None
         log_file = Path(json.loads(_state_file(self._folder).read_text())["log"])
         ended = asyncio.ensure_future(self.wait())
         try:
@@ -139,11 +148,15 @@ class ProcessContainer:
                 await streams.write_stdout(chunk)
         finally:
             ended.cancel()
+            if feeding is not None:
+                feeding.cancel()
 
     async def _watch(self) -> Exit:
         status = await _until_gone(self._pid, self._folder)
         _signal_group(self._pid, signal.SIGKILL)
         self._ended()
+        if self._terminal is not None:
+            self._terminal.close()
         for hook in self._hooks:
             await _run_hook(hook, "poststop")
         code = _exit_code(self._folder)
@@ -203,7 +216,8 @@ class ProcessRuntime(RuntimeWithoutImages):
         for hook in spec.edits.hooks:
             if hook.hook_name in ("prestart", "createRuntime", "createContainer"):
                 await _run_hook(hook, hook.hook_name)
-        pid = self._spawn(pod, spec, folder)
+        terminal = _terminal_of(spec)
+        pid = self._spawn(pod, spec, folder, terminal)
         state: dict[str, Any] = {
             "pid": pid,
             "start": _start_time(pid),
@@ -221,7 +235,7 @@ class ProcessRuntime(RuntimeWithoutImages):
                 await _run_hook(hook, "poststart")
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
         ended = self._follow_log(spec.log_path)
-        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended, state["place"])
+        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal)
 
     def _place_of(self, pod: Pod, spec: ContainerSpec) -> Mapping[str, Any]:
         environment = _environment(spec)
@@ -239,7 +253,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         self._log_times.follow(path)
         return lambda: self._log_times.unfollow(path)
 
-    def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path) -> int:
+    def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path, terminal: HeldTerminal | None) -> int:
         environment = _environment(spec)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
@@ -252,29 +266,45 @@ class ProcessRuntime(RuntimeWithoutImages):
         mounts = _usable_mounts((*spec.edits.mounts, *_volume_mounts(spec)))
         if self._isolation is not None:
             _check_reachable(spec.edits.mounts)
-            start = start.isolated(self._isolation, pod, mounts)
+            if spec.target_container:
+                start = start.joined(pod, self._pid_of(pod, spec.target_container))
+            else:
+                start = start.isolated(self._isolation, pod, mounts)
             mounts = []
         argv = ["/bin/sh", "-c", _SUPERVISE, "sh", *start.command]
         if mounts:
             argv = _with_mounts(argv, mounts)
-        with spec.log_path.open("ab") as output:
+        told, tell = os.pipe()
+        with open(told, "rb"), open(tell, "wb") as pipe, spec.log_path.open("ab") as log_file:
+            output = log_file.fileno() if terminal is None or not terminal.has_terminal else terminal.theirs
             try:
                 process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.PIPE if start.told else subprocess.DEVNULL,
+                    [*argv, str(told)] if start.told else argv,
+                    stdin=terminal.theirs if terminal is not None else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     cwd=start.working_dir,
                     env={**start.environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
                     start_new_session=True,
-                    preexec_fn=_pin_to(cpus_of_environment(environment)),
+                    pass_fds=[told] if start.told else [],
+                    preexec_fn=_begin_with(cpus_of_environment(environment), terminal),
                 )
-                if process.stdin is not None:
-                    with process.stdin as pipe:
-                        pipe.write(start.told)
-                return process.pid
+                pipe.write(start.told)
             except (OSError, ValueError) as error:
+                if terminal is not None:
+                    terminal.close()
                 raise _start_error(f"{spec.command[0]}: {error}") from error
+            finally:
+                if terminal is not None:
+                    terminal.started()
+            return process.pid
+
+    def _pid_of(self, pod: Pod, container: str) -> int:
+        try:
+            state = json.loads(_state_file(self._root / pod.metadata.uid / "containers" / container).read_text())
+            return int(state["pid"])
+        except (OSError, ValueError, KeyError) as error:
+            raise _start_error(f"container {container}, whose processes are to be seen, does not run") from error
 
     def _confine(self, pod: Pod, spec: ContainerSpec, pid: int) -> None:
         """Limit what can be limited without being a container engine."""
@@ -351,7 +381,7 @@ class ProcessRuntime(RuntimeWithoutImages):
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """How a command is started. `told` is what it reads from its standard input."""
+    """How a command is started. `told` is what it reads from the descriptor in its last argument."""
 
     command: list[str]
     environment: Mapping[str, str]
@@ -367,6 +397,7 @@ class _Start:
             "workingDir": self.working_dir,
             "uid": uid_of(pod.metadata.uid),
             "ownNetwork": own_network,
+            "joins": False,
             "mountRoot": _OWN_MOUNT_ROOT,
             "mounts": [
                 {"host": each.host_path, "point": each.container_path, "readOnly": "ro" in each.options}
@@ -375,6 +406,15 @@ class _Start:
         }
         command = isolation.wrapped(own_network=own_network)
         return _Start(command, CLEAN_ENVIRONMENT, "/", json.dumps(wanted).encode())
+
+    def joined(self, pod: Pod, pid: int) -> _Start:
+        """The same among the processes of a container."""
+        from dray.kubelet.runtime.process_commands import joined
+
+        uid = uid_of(pod.metadata.uid)
+        wanted = {"command": self.command, "env": self.environment, "workingDir": self.working_dir, "uid": uid}
+        argv, told = joined(pid, wanted, own_network=not pod.spec.host_network)
+        return _Start(argv, CLEAN_ENVIRONMENT, "/", told)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -495,10 +535,26 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def _pin_to(cpus: set[int]) -> Callable[[], None] | None:
-    """What the new process does before it becomes the command: take only the CPUs its claims were given."""
+def _terminal_of(spec: ContainerSpec) -> HeldTerminal | None:
+    if not spec.stdin and not spec.tty:
+        return None
+    from dray.kubelet.runtime.process_terminals import HeldTerminal
+
+    return HeldTerminal(spec.log_path, tty=spec.tty, stdin_once=spec.stdin_once)
+
+
+def _begin_with(cpus: set[int], terminal: HeldTerminal | None) -> Callable[[], None] | None:
+    """What the new process does before it becomes the command: take only the CPUs its claims were given, and its terminal."""
     usable = cpus & os.sched_getaffinity(0)
-    return (lambda: os.sched_setaffinity(0, usable)) if usable else None
+    has_terminal = terminal is not None and terminal.has_terminal
+
+    def begin() -> None:
+        if usable:
+            os.sched_setaffinity(0, usable)
+        if has_terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    return begin if usable or has_terminal else None
 
 
 async def _run_hook(hook: Hook, stage: str) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dray.http.tunnel import MAX_HELD, first_of
 from dray.kubelet.errors import ContainerError
@@ -78,23 +79,30 @@ class _CommandStart:
     told: bytes = b""
 
 
+def joined(pid: int, wanted: Mapping[str, Any], *, own_network: bool) -> tuple[list[str], bytes]:
+    """A command in the namespaces of an isolated container: the program that becomes it, and what that program is told."""
+    inside = namespaced_process(pid, "pid")
+    if inside is None:
+        raise ContainerError("ExecError", "the container is not running")
+    network = ["--net"] if own_network else []
+    argv = [*_nsenter(inside, "--mount", "--pid", *network), sys.executable, "-I", "-S", str(START)]
+    return argv, json.dumps({**wanted, "joins": True}).encode()
+
+
 def _start(place: ContainerPlace, command: list[str]) -> _CommandStart:
-    inside = namespaced_process(place.pid, "mnt" if place.uid is None else "pid")
     if place.uid is None:
+        inside = namespaced_process(place.pid, "mnt")
         in_folder = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', place.working_dir, *command]
         argv = in_folder if inside is None else [*_nsenter(inside, "--mount"), *in_folder]
         return _CommandStart(argv, place.environment)
-    if inside is None:
-        raise ContainerError("ExecError", "the container is not running")
     wanted = {
         "command": command,
         "env": dict(place.environment),
         "workingDir": place.working_dir,
         "uid": place.uid,
     }
-    network = ["--net"] if place.own_network else []
-    argv = [*_nsenter(inside, "--mount", "--pid", *network), sys.executable, "-I", "-S", str(START)]
-    return _CommandStart(argv, CLEAN_ENVIRONMENT, json.dumps(wanted).encode())
+    argv, told = joined(place.pid, wanted, own_network=place.own_network)
+    return _CommandStart(argv, CLEAN_ENVIRONMENT, told)
 
 
 def _nsenter(pid: int, *namespaces: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Becomes a container's command: gives up root, then everything else that came with it. Run as a program of its own, by nothing but its file.
 
 It starts as the first process of new mount, process and network namespaces, or in those of a running container, as root, without any variable of the
-container in its environment, and reads from its standard input, or the descriptor in its argument, what to become. The container's variables count only after the last privilege is gone: one such as LD_PRELOAD
+container in its environment, and reads from the descriptor in its argument what to become. The container's variables count only after the last privilege is gone: one such as LD_PRELOAD
 would otherwise run code of the container as root. The same holds for its volumes, whose content and place the pod chooses: they are mounted last, by
 system calls, and after that root runs no other program.
 """
@@ -27,11 +27,10 @@ CANNOT_START = 126
 
 def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if len(sys.argv) > 1:
-        _join(int(sys.argv[1]), libc)
-    wanted = json.load(sys.stdin)
-    with open("/dev/null") as nothing:
-        os.dup2(nothing.fileno(), 0)
+    with open(int(sys.argv[1])) as told:
+        wanted = json.load(told)
+    if wanted["joins"]:
+        _join(wanted, libc)
     if wanted["ownNetwork"]:
         _switch_on_loopback()
     _mount_all(wanted["mounts"], wanted["mountRoot"], libc)
@@ -41,10 +40,8 @@ def main() -> None:
     os.execve("/bin/sh", ["sh", "-c", INIT, "sh", *wanted["command"]], wanted["env"])
 
 
-def _join(descriptor: int, libc: Any) -> None:
-    """Becomes a command in namespaces that exist; the descriptor says which, since the command needs its standard input."""
-    with open(descriptor) as told:
-        wanted = json.load(told)
+def _join(wanted: dict[str, Any], libc: Any) -> None:
+    """Becomes a command in the namespaces of a running container, in which this program was started."""
     with open("/proc/1/ns/user") as users:
         _give_up_root(wanted["uid"], libc)
         # The pod's user made this namespace, so it may enter it. It is the machine's own where the kernel makes no others.
