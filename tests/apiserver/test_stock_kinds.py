@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -269,3 +270,19 @@ async def test_an_object_that_says_nothing_is_refused(server: Client, path: str,
     assert answer.status == 422
     places = [answer.body["message"].index(problem) for problem in problems]
     assert places == sorted(places)
+
+
+async def test_a_limit_range_without_a_name_is_named(server: Client) -> None:
+    limits = {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}
+    path = "/api/v1/namespaces/default/limitranges"
+    answer = await server.post(path, {"apiVersion": "v1", "kind": "LimitRange", "spec": limits})
+    assert answer.status == 201, answer.body
+    assert uuid.UUID(answer.body["metadata"]["name"])
+    refused = await server.post("/api/v1/namespaces/default/configmaps", {"apiVersion": "v1", "kind": "ConfigMap"})
+    assert "name or generateName is required" in refused.body["message"]
+
+
+async def test_defaults_of_a_csi_driver(server: Client) -> None:
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "x"}, "spec": {}}
+    answer = await server.post("/apis/storage.k8s.io/v1/csidrivers", driver)
+    assert answer.body["spec"]["preventPodSchedulingIfMissing"] is False

@@ -206,6 +206,9 @@ class ObjectWriter:
         for attempt in range(GENERATE_ATTEMPTS if generated else 1):
             candidate = {**admission.document, "metadata": dict(admission.document["metadata"])}
             fill_name(candidate["metadata"], core.new_name_suffix)
+            if row.kind == "LimitRange" and not candidate["metadata"].get("name"):
+                # The one kind that Kubernetes names by itself.
+                candidate["metadata"]["name"] = core.new_uid()
             try:
                 return await self._insert_named(call, candidate, admission, dry_run=dry_run)
             except AlreadyExists as clash:

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from dray.api.core import Container, EphemeralContainer, Pod, PodSecurityContext, SeccompProfile, SecurityContext
+from dray.api.core import Pod, PodSecurityContext, SeccompProfile, SecurityContext
 from dray.kubelet.errors import ContainerError
 from dray.proto import cri_v1_pb2 as cri
 
@@ -21,7 +21,7 @@ def sandbox_security(pod: Pod, namespaces: Any) -> Any:
     shared = pod.spec.security_context or PodSecurityContext()
     context = cri.LinuxSandboxSecurityContext(
         namespace_options=namespaces,
-        privileged=any(_own(each).privileged for each in pod.spec.containers),
+        privileged=any(_of_container(pod, each.name).privileged for each in pod.spec.containers),
         supplemental_groups=_groups(shared),
         seccomp=_seccomp(shared.seccomp_profile),
     )
@@ -34,9 +34,7 @@ def sandbox_security(pod: Pod, namespaces: Any) -> Any:
 
 def container_security(pod: Pod, name: str, namespaces: Any) -> Any:
     """What the container says counts before what its pod says."""
-    every = (*pod.spec.containers, *pod.spec.init_containers, *pod.spec.ephemeral_containers)
-    container = next((each for each in every if each.name == name), None)
-    own, shared = _own(container), pod.spec.security_context or PodSecurityContext()
+    own, shared = _of_container(pod, name), pod.spec.security_context or PodSecurityContext()
     is_privileged, is_unmasked = bool(own.privileged), own.proc_mount == "Unmasked"
     context = cri.LinuxContainerSecurityContext(
         namespace_options=namespaces,
@@ -61,9 +59,7 @@ def container_security(pod: Pod, name: str, namespaces: Any) -> Any:
 
 def check_user(pod: Pod, name: str, image_user: int | None, image_user_name: str) -> None:
     """Refuses a container that must not run as root and would, or of which nobody can tell."""
-    every = (*pod.spec.containers, *pod.spec.init_containers, *pod.spec.ephemeral_containers)
-    container = next((each for each in every if each.name == name), None)
-    own, shared = _own(container), pod.spec.security_context or PodSecurityContext()
+    own, shared = _of_container(pod, name), pod.spec.security_context or PodSecurityContext()
     if not _first(own.run_as_non_root, shared.run_as_non_root):
         return
     user = _user(own, shared)
@@ -78,8 +74,13 @@ def check_user(pod: Pod, name: str, image_user: int | None, image_user_name: str
         raise ContainerError(CONFIG_ERROR, "container has runAsNonRoot and image will run as root")
 
 
-def _own(container: Container | EphemeralContainer | None) -> SecurityContext:
-    return (container.security_context if container is not None else None) or SecurityContext()
+def _of_container(pod: Pod, name: str) -> SecurityContext:
+    spec = pod.spec
+    for group in (spec.containers, spec.init_containers, spec.ephemeral_containers):
+        for each in group:
+            if each.name == name:
+                return each.security_context or SecurityContext()
+    return SecurityContext()
 
 
 def _user(own: SecurityContext, shared: PodSecurityContext) -> int | None:
