@@ -15,6 +15,7 @@ import urllib3
 from tests.apiserver.conftest import Answer, Client
 from tests.apiserver.exchanges import Server
 from tests.security.test_node_credentials import PODS, kubelet, node_pod, node_that_serves_logs, server
+from tests.waiting import eventually_blocking
 
 from dray.apiserver.request.request_info import User
 from dray.apiserver.subresources.proxies import ProxyTarget, is_proxyable
@@ -166,24 +167,21 @@ def web(pod_port: int) -> Iterator[Server]:
             service | {"spec": {"selector": {"app": "web"}, "ports": ports}},
         )
         running.wait_until_running("web")
-        running.apply(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {"name": "web", "labels": {"kubernetes.io/service-name": "web"}},
-                "addressType": "IPv4",
-                "ports": [{"name": "http", "port": pod_port}],
-                "endpoints": [
-                    {
-                        "addresses": [running.pod("web").status.pod_ip],
-                        "targetRef": {"kind": "Pod", "name": "web", "namespace": "default"},
-                    },
-                    # This address is no pod's: the server does not connect to it.
-                    {"addresses": ["127.0.0.1"], "targetRef": {"kind": "Pod", "name": "gone", "namespace": "default"}},
-                ],
-            }
+        # An address that is no pod's: the server does not connect to it.
+        elsewhere = {"addresses": ["127.0.0.1"], "targetRef": {"kind": "Pod", "name": "gone", "namespace": "default"}}
+        metadata = {"name": "elsewhere", "labels": {"kubernetes.io/service-name": "web"}}
+        made = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": metadata,
+            "addressType": "IPv4",
+        }
+        running.apply({**made, "ports": [{"name": "http", "port": 1}], "endpoints": [elsewhere]})
+        server = Server(Path(running.kubeconfig))
+        eventually_blocking(
+            lambda: ask(server, "GET", f"{SERVICES}/web:http/proxy/").status == 418, "the endpoints of the service"
         )
-        yield Server(Path(running.kubeconfig))
+        yield server
 
 
 def ask(web: Server, method: str, path: str, **options: Any) -> Any:

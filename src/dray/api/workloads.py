@@ -1,5 +1,5 @@
 # Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
-"""Structs of Deployment, ReplicaSet, DaemonSet, Job, PodGroup, ServiceAccount and ConfigMap, with the fields that our code reads.
+"""Structs of Deployment, ReplicaSet, DaemonSet, Job, PodGroup, ServiceAccount, ConfigMap, Service and EndpointSlice, with the fields that our code reads.
 
 A pod template stays a document, so that every field that a user writes in it reaches the pod.
 """
@@ -22,6 +22,39 @@ class ConfigMap(ApiStruct, frozen=True, tag_field="kind", tag="ConfigMap"):
     api_version: str = msgspec.field(default_factory=lambda: "v1")
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     data: dict[str, str] = {}
+
+
+class ServicePort(ApiStruct, frozen=True):
+    name: str = ""
+    protocol: str = ""
+    app_protocol: str | None = None
+    port: int = 0
+    target_port: int | str = 0
+
+
+class ServiceSpec(ApiStruct, frozen=True):
+    type: str = ""
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    selector: dict[str, str] = {}
+    ports: tuple[ServicePort, ...] = ()
+    ip_families: tuple[str, ...] = ()
+    publish_not_ready_addresses: bool = False
+
+
+class Service(ApiStruct, frozen=True, tag_field="kind", tag="Service"):
+    api_version: str = msgspec.field(default_factory=lambda: "v1")
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+class EndpointSlice(ApiStruct, frozen=True, tag_field="kind", tag="EndpointSlice"):
+    """Endpoints and ports stay documents: they are written and compared, not read."""
+
+    api_version: str = msgspec.field(default_factory=lambda: "discovery.k8s.io/v1")
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    address_type: str = ""
+    endpoints: tuple[dict[str, Any], ...] | None = None
+    ports: tuple[dict[str, Any], ...] | None = None
 
 
 class WorkloadCondition(ApiStruct, frozen=True):

@@ -28,10 +28,12 @@ from dray.api.workloads import (
     ConfigMap,
     DaemonSet,
     Deployment,
+    EndpointSlice,
     Job,
     PodGroup,
     ReplicaSet,
     ReplicationController,
+    Service,
     ServiceAccount,
 )
 from dray.client.errors import ApiError
@@ -118,6 +120,8 @@ LEASES = whole(Lease)
 PRIORITY_CLASSES = whole(PriorityClass)
 SERVICE_ACCOUNTS = view(ServiceAccount)
 CONFIG_MAPS = view(ConfigMap)
+SERVICES = view(Service)
+ENDPOINT_SLICES = view(EndpointSlice)
 
 REPLICA_SETS = view(ReplicaSet)
 REPLICATION_CONTROLLERS = view(ReplicationController)

@@ -23,6 +23,7 @@ from dray.controllers.context import Controller, ControllerContext
 from dray.controllers.daemon_sets import DaemonSetController
 from dray.controllers.deployments import DeploymentController
 from dray.controllers.discovery import discover
+from dray.controllers.endpoint_slices import EndpointSliceController
 from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.jobs import JobController
 from dray.controllers.namespaces import NamespaceController
@@ -110,6 +111,7 @@ BUILDERS: dict[str, Builder] = {
     DeploymentController.name: lambda context, *_: DeploymentController(context),
     JobController.name: lambda context, *_: JobController(context),
     DaemonSetController.name: lambda context, *_: DaemonSetController(context),
+    EndpointSliceController.name: lambda context, *_: EndpointSliceController(context),
 }
 
 

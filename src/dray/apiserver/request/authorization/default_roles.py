@@ -205,6 +205,12 @@ CONTROLLER_ROLES: dict[str, list[Document]] = {
         rule(("create", "update", *READ), "", "configmaps"),
         rule(READ, "", "namespaces"),
     ],
+    "endpointslice-controller": [
+        rule(READ, "", "nodes", "pods", "services"),
+        rule(("update",), "", "services/finalizers"),
+        rule(("create", "delete", "update", *READ), "discovery.k8s.io", "endpointslices"),
+        *EVENTS,
+    ],
     "pod-garbage-collector": [
         rule(("delete", *READ), "", "pods"),
         rule(READ, "", "nodes"),
