@@ -49,6 +49,30 @@ def shares_one_unit_too_many(size: int) -> Json:
     return _question(claims, [_shared(f"dev-{i}", 10) for i in range(size)])
 
 
+def shares_to_the_brim(size: int) -> Json:
+    """Three shares for each device, in random order, that fill all devices and leave nothing."""
+    chance = random.Random(size)
+    amounts = []
+    for _ in range(size):
+        low, high = sorted(chance.sample(range(1, 20), 2))
+        amounts += [low, high - low, 20 - high]
+    chance.shuffle(amounts)
+    return _question(_claims_of(amounts), [_shared(f"dev-{i}", 20) for i in range(size)])
+
+
+def shares_of_unlike_devices(size: int) -> Json:
+    """Even shares in devices of odd capacity, each request with another model that it does not want: every device has sums of its own."""
+    chance = random.Random(size)
+    amounts = [2 * chance.randint(100_000, 200_000) for _ in range(4 * size)]
+    capacity = sum(amounts) // size // 2 * 2 + 1
+    devices = [_shared(f"dev-{i}", capacity) | {"attributes": {"tier": {"int": i}}} for i in range(size)]
+    claims = _claims_of(amounts)
+    for n, request in enumerate(request for claim in claims for request in claim["spec"]["devices"]["requests"]):
+        unwanted = f'device.attributes["{DRIVER}"].tier != {n % size}'
+        request["exactly"]["selectors"] = [{"cel": {"expression": unwanted}}]
+    return _question(claims, devices)
+
+
 def partition_of_two(size: int) -> Json:
     """Even shares that would have to fill two devices of odd capacity to the brim."""
     chance = random.Random(size)
@@ -56,9 +80,13 @@ def partition_of_two(size: int) -> Json:
     half = sum(amounts) // 2
     capacity = half if half % 2 else half + 1
     amounts[0] += 2 * capacity - sum(amounts)
+    return _question(_claims_of(amounts), [_shared(f"dev-{i}", capacity) for i in range(2)])
+
+
+def _claims_of(amounts: list[int]) -> list[Json]:
+    """One share in each request, as many requests in each claim as it may have."""
     requests = [_exactly(f"r{n}", 1, memory=amount) for n, amount in enumerate(amounts)]
-    claims = [_claim(f"claim-{first}", requests[first : first + 32]) for first in range(0, size, 32)]
-    return _question(claims, [_shared(f"dev-{i}", capacity) for i in range(2)])
+    return [_claim(f"claim-{first}", requests[first : first + 32]) for first in range(0, len(requests), 32)]
 
 
 def eight_alternatives(size: int) -> Json:
@@ -121,6 +149,8 @@ SHAPES = (
     Shape("two complementary counters", complementary_counters, (24, 48, 64), 150),
     Shape("two complementary counters, as claims", complementary_counters_as_claims, (16, 32, 64), 150),
     Shape("shares, one unit too many", shares_one_unit_too_many, (7, 14, 28), 700),
+    Shape("shares to the brim", shares_to_the_brim, (7, 14, 28), 2500, "allocated"),
+    Shape("shares of unlike devices", shares_of_unlike_devices, (4, 8, 12), 500),
     Shape("partition into two", partition_of_two, (22, 44, 60), 100),
     Shape("eight alternatives with counters", eight_alternatives, (6, 12, 32), 600),
     Shape("alternatives for eight, with counters", alternatives_for_eight, (6, 12, 24), 600),

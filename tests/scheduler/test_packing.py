@@ -88,6 +88,16 @@ async def test_a_given_mix_counts_before_its_pods_come(mix, expected):
     assert world.node_of("plain") == expected
 
 
+async def test_the_mix_knows_pods_that_came_before_their_class():
+    nodes = [a_node("small", cpu="4"), a_slice("small", 4), a_node("large", cpu="16"), a_slice("large", 4)]
+    world = World(*nodes, *whole("seen", cpu="4", node_selector={"nowhere": "yes"}), config=PACKED)
+    world.apply(CLASS)
+    await world.settle()
+    world.apply(a_pod("plain", cpu="2"))
+    await world.settle()
+    assert (world.node_of("seen"), world.node_of("plain")) == ("", "large")
+
+
 def partitioned(sets):
     """Each set has 4 slices: one partition takes them all, others one or two of them."""
     devices = []
@@ -142,9 +152,9 @@ def test_the_mix_keeps_the_newest_pods_and_measures_the_most_common_shapes(monke
     monkeypatch.setattr(device_packing, "MOST_SHAPES", 2)
     mix = PodMix()
     for uid, cpu in (("gone", 9), ("a", 1), ("b", 2), ("c", 2), ("d", 3)):
-        mix.see(uid, (cpu, 0, ()), None)
-        mix.see(uid, (cpu, 0, ()), None)
-    assert {key[0]: count for key, (_, count) in mix.shapes().items()} == {2: 2, 1: 1}
+        mix.see(uid, (cpu, 0, ()), ())
+        mix.see(uid, (cpu, 0, ()), ())
+    assert {key[0]: count for key, (_, count) in mix.shapes(lambda claims: None).items()} == {2: 2, 1: 1}
 
 
 def test_a_policy_that_nobody_knows_is_refused():

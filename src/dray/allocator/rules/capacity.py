@@ -9,7 +9,8 @@ from dray.allocator.capacity_requests import RequestedCapacity
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.ledger import CapacitySums
 from dray.allocator.requests import Option, Problem
-from dray.allocator.rules import KindOf, Look, Rule
+from dray.allocator.rules import KindOf, Look, Rule, SumBound
+from dray.allocator.rules.share_packing import SharePacking
 from dray.allocator.rules.share_sums import ShareSums
 from dray.allocator.types import bits
 from dray.api.quantity import Quantity
@@ -31,7 +32,17 @@ class Capacity(Rule):
     kind_changes = True
     limits_shares = True
 
-    __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_shared", "_smallest", "_stored")
+    __slots__ = (
+        "_booked",
+        "_concerns",
+        "_kinds",
+        "_problem",
+        "_representatives",
+        "_shareable",
+        "_shared",
+        "_smallest",
+        "_stored",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class Capacity(Rule):
         # Shares that this attempt has given out so far, by device, oldest first.
         self._booked: dict[int, list[tuple[tuple[str, int, int], ...]]] = {}
         self._smallest: dict[int, tuple[tuple[str, int, int], ...]] = {}
+        self._representatives: dict[int, tuple[int, ...]] = {}
 
     def enter(self, option: Option, position: int) -> bool:
         if not self._concerns >> position & 1:
@@ -127,8 +139,8 @@ class Capacity(Rule):
             return ()
         return tuple([min(column, key=lambda item: item[2]) for column in zip(*usable, strict=True)])
 
-    def sum_bounds(self, plan: SearchPlan, look: Look) -> list[ShareSums]:
-        found: list[ShareSums] = []
+    def sum_bounds(self, plan: SearchPlan, look: Look) -> list[SumBound]:
+        found: list[SumBound] = []
         for component in plan.components:
             wanted = 0
             for request in component:
@@ -136,11 +148,19 @@ class Capacity(Rule):
             names = {
                 name for position in bits(wanted & self._shareable) for name in self._kinds[position].device.capacity
             }
-            found += [ShareSums(plan, component, name, self) for name in sorted(names)]
+            found += [ShareSums(plan, component, name, self, look) for name in sorted(names)]
+            found += [SharePacking(plan, component, name, self, look) for name in sorted(names)]
         return found
 
     def has(self, position: int, name: str) -> bool:
         return name in self._kinds[position].device.capacity
+
+    def one_of_each_kind(self, mask: int) -> Sequence[int]:
+        found = self._representatives.get(mask)
+        if found is None:
+            first = {self._kinds[position]: position for position in bits(mask)}
+            found = self._representatives[mask] = tuple(first.values())
+        return found
 
     def amount(self, option: Option, position: int, name: str) -> int:
         """Only of devices that the option may take."""

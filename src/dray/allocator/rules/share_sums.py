@@ -15,6 +15,7 @@ from dray.allocator.types import bits
 
 if TYPE_CHECKING:
     from dray.allocator.requests import ClaimRequest, Option
+    from dray.allocator.rules import Look
     from dray.allocator.search_plan import SearchPlan
 
 # Bits of one set of sums, and of all sets for devices of one kind (2 MB).
@@ -30,6 +31,10 @@ class LiveShares(Protocol):
 
     def has(self, position: int, name: str) -> bool:
         """Whether the device has such a capacity."""
+        ...
+
+    def one_of_each_kind(self, mask: int) -> Sequence[int]:
+        """Devices of the mask; of those that differ in their names only, one."""
         ...
 
     def left_of(self, position: int, name: str) -> int: ...
@@ -85,27 +90,31 @@ class ShareSums:
         "_largest",
         "_least",
         "_live",
+        "_look",
         "_name",
         "_places",
         "_plan",
+        "_profiles",
         "_requests",
         "_supply",
+        "_tables",
         "_usable",
     )
 
-    def __init__(self, plan: SearchPlan, requests: Sequence[ClaimRequest], name: str, live: LiveShares) -> None:
+    def __init__(
+        self, plan: SearchPlan, requests: Sequence[ClaimRequest], name: str, live: LiveShares, look: Look
+    ) -> None:
         self._plan = plan
         self._requests = requests
         self._name = name
         self._live = live
         self._places = {request.index: place for place, request in enumerate(requests)}
+        self._look = look
         self._devices = self._devices_with_capacity()
-        profiles = {position: self._profile(position) for position in self._devices}
-        most: dict[Profile, int] = {}
-        for position, profile in profiles.items():
-            most[profile] = max(most.get(profile, 0), self._devices[position])
-        tables = {profile: UsableSums(profile, limit) for profile, limit in most.items()}
-        self._usable = {position: tables[profile] for position, profile in profiles.items()}
+        # Worked out when first asked; each table may take milliseconds.
+        self._profiles: dict[int, Profile] = {}
+        self._tables: dict[Profile, UsableSums] = {}
+        self._usable: dict[int, UsableSums] = {}
         self._least = {option.index: self._least_of(option) for request in requests for option in request.options}
         # By place: what the requests from there on take at least, and the largest single share among them.
         self._demand = [0] * (len(requests) + 1)
@@ -118,7 +127,7 @@ class ShareSums:
 
     @property
     def bits(self) -> int:
-        return sum([table.bits for table in set(self._usable.values())])
+        return sum([table.bits for table in self._tables.values()])
 
     def binds(self, requests: Sequence[ClaimRequest]) -> bool:
         return self._demand[self._places[requests[0].index]] > 0 if requests[0].index in self._places else False
@@ -127,6 +136,8 @@ class ShareSums:
         place = self._places.get(option.request.index)
         if place is None:
             return True
+        if len(self._usable) < len(self._devices):
+            self._work_out()
         demand = self._whole(option) - ordinal * self._least[option.index] + self._demand[place + 1]
         supply = self._supply.get(place)
         if supply is None:
@@ -138,6 +149,21 @@ class ShareSums:
                     left = self._live.left_of(position, self._name)
                     supply += table.usable(place, left) - table.usable(place, self._devices[position])
         return demand <= supply
+
+    def _work_out(self) -> None:
+        """Looks at the time in between. After a pause it continues where it was."""
+        for position in self._devices:
+            if position not in self._profiles:
+                self._profiles[position] = self._profile(position)
+                self._look()
+        most: dict[Profile, int] = {}
+        for position, profile in self._profiles.items():
+            most[profile] = max(most.get(profile, 0), self._devices[position])
+        for profile, limit in most.items():
+            if profile not in self._tables:
+                self._tables[profile] = UsableSums(profile, limit)
+                self._look()
+        self._usable = {position: self._tables[profile] for position, profile in self._profiles.items()}
 
     def _supply_at_first(self, place: int) -> int:
         """Before anything is booked. Devices that are not shared may serve requests, too, and take any share off."""
@@ -179,7 +205,7 @@ class ShareSums:
         if option.admin_access:
             return 0
         least: int | None = None
-        for position in bits(self._plan.masks[option.index] & self._plan.given.shareable):
+        for position in self._live.one_of_each_kind(self._plan.masks[option.index] & self._plan.given.shareable):
             amount = self._live.amount(option, position, self._name)
             least = amount if least is None else min(least, amount)
         return least or 0

@@ -1,7 +1,7 @@
 """Score of the policy `least-fragmentation`: nodes and devices on which a pod adds the least waste for the mix of pods seen so far."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from dray.allocator import Allocation, Question
@@ -16,8 +16,8 @@ from dray.scheduler.framework.interface import CycleState, NodeFacet, PluginStat
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.packing import Fragmentation, PodShape, Room
-from dray.scheduler.plugins.dynamic_resources.filter import deadlines, sort_claims
-from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
+from dray.scheduler.plugins.dynamic_resources.filter import deadlines
+from dray.scheduler.plugins.dynamic_resources.pod_claims import ClaimNotReady, PodAttempt, claims_of
 from dray.scheduler.snapshot import Snapshot
 
 # Pods that the mix remembers; beyond that the ones seen longest ago go.
@@ -33,6 +33,8 @@ ShapeKey = tuple[int, int, tuple[bytes, ...]]
 """Milli-cpu, memory in bytes, and the specs of the claims that need devices."""
 
 
+ProblemOf = Callable[[tuple[ResourceClaim, ...]], Problem | None]
+
 ExpectedPod = tuple[Pod, tuple[ResourceClaim, ...]]
 """A pod of a given mix, with its claims."""
 
@@ -42,23 +44,23 @@ class PodMix:
 
     def __init__(self) -> None:
         self._shape_of: OrderedDict[str, ShapeKey] = OrderedDict()
-        self._problems: dict[ShapeKey, Problem | None] = {}
+        self._claims: dict[ShapeKey, tuple[ResourceClaim, ...]] = {}
         self._counts: Counter[ShapeKey] = Counter()
         self._seen = 0
         self._measured_at = -1
 
-    def see(self, uid: str, key: ShapeKey, problem: Problem | None) -> None:
+    def see(self, uid: str, key: ShapeKey, claims: tuple[ResourceClaim, ...]) -> None:
         if uid in self._shape_of:
             return
         self._shape_of[uid] = key
         self._counts[key] += 1
-        self._problems[key] = problem
+        self._claims[key] = claims
         self._seen += 1
         if len(self._shape_of) > MOST_PODS:
             _, oldest = self._shape_of.popitem(last=False)
             self._counts[oldest] -= 1
             if not self._counts[oldest]:
-                del self._counts[oldest], self._problems[oldest]
+                del self._counts[oldest], self._claims[oldest]
 
     def knows(self, uid: str) -> bool:
         return uid in self._shape_of
@@ -68,10 +70,11 @@ class PodMix:
         """Is what was measured out of date?"""
         return self._measured_at < 0 or self._seen - self._measured_at >= max(GROWTH * len(self._shape_of), 1)
 
-    def shapes(self) -> dict[ShapeKey, tuple[PodShape, int]]:
+    def shapes(self, problem_of: ProblemOf) -> dict[ShapeKey, tuple[PodShape, int]]:
+        """Only now are the problems made: a claim may come before the class that it names."""
         self._measured_at = self._seen
         return {
-            key: (PodShape(key[0], key[1], self._problems[key]), count)
+            key: (PodShape(key[0], key[1], problem_of(self._claims[key])), count)
             for key, count in self._counts.most_common(MOST_SHAPES)
         }
 
@@ -102,26 +105,29 @@ class DevicePacking:
     def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
         """Every pod may pass; it is counted when it comes for the first time."""
         if not self._mix.knows(pod.metadata.uid):
-            attempt = sort_claims(pod, self._handle.devices, self._handle.groups)
-            if isinstance(attempt, PodAttempt):
-                self._see(pod, attempt.to_allocate)
+            try:
+                usable = claims_of(pod, self._handle.devices.claims, self._handle.groups)
+            except ClaimNotReady:
+                return None
+            distinct = {row.claim.metadata.uid: row.claim for row in usable}
+            self._see(pod, tuple([claim for claim in distinct.values() if claim.status.allocation is None]))
         return None
 
     def _see(self, pod: Pod, claims: tuple[ResourceClaim, ...]) -> None:
-        question = self._handle.devices.allocator.question(claims) if claims else None
-        self._mix.see(pod.metadata.uid, self._key(pod, question), question.problem if question else None)
+        self._mix.see(pod.metadata.uid, self._key(pod, claims), claims)
 
-    def _key(self, pod: Pod, question: Question | None) -> ShapeKey:
+    def _problem_of(self, claims: tuple[ResourceClaim, ...]) -> Problem | None:
+        return self._handle.devices.allocator.question(claims).problem if claims else None
+
+    def _key(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ShapeKey:
         demand = self._handle.snapshot.demand_of(pod)
-        claims = question.claims if question is not None else ()
         return demand.milli_cpu, demand.memory, tuple([codec.encode(claim.spec) for claim in claims])
 
     def _measure(self) -> None:
-        # Only now are the classes known that these claims name.
         for pod, claims in self._expected:
             self._see(pod, claims)
         self._expected = ()
-        counted = self._mix.shapes()
+        counted = self._mix.shapes(self._problem_of)
         self._shapes = {key: shape for key, (shape, _) in counted.items()}
         self._fragmentation = Fragmentation(counted.values())
         self._rooms.clear()
@@ -132,7 +138,7 @@ class DevicePacking:
         self._catch_up(snapshot)
         attempt = cycle.read(PodAttempt)
         question = attempt.variant(attempt.delegated).question if attempt is not None else None
-        key = self._key(pod, question)
+        key = self._key(pod, question.claims if question is not None else ())
         shape = self._shapes.get(key)
         if shape is None:
             problem = question.problem if question is not None else None
