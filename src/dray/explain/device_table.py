@@ -69,6 +69,8 @@ class DeviceTable:
         self._world = world
         self._holders = DeviceHolders(world.claims)
         self._kinds = KindTable()
+        # The table of kinds forgets lists that nobody holds, and would compile them again for the next node.
+        self._lists: dict[int, object] = {}
         # Nodes of one kind share their lists of devices: what a device says of itself is written out once.
         self._texts: dict[int, _Texts] = {}
         for pool in sorted(use.pools, key=lambda each: each.pool_id):
@@ -91,6 +93,7 @@ class DeviceTable:
         uses = iter(pool.occupancy.uses)
         for published in pool.slices:
             kinds = CompiledSlice(published, self._kinds, self._world.taint_rules).kinds
+            self._lists[id(kinds)] = kinds
             node = published.spec.node_name
             for device, kind in zip(published.spec.devices, kinds, strict=True):
                 text = self._texts.get(id(device))

@@ -77,9 +77,13 @@ def evaluate_selector(program: Program, slices: Sequence[ResourceSlice]) -> Iter
     """Evaluates the selector on every device of the newest generation of each pool, once for each kind of device."""
     table = KindTable()
     explained: dict[DeviceKind, MatchExplanation] = {}
+    # The table of kinds forgets lists that nobody holds, and would compile them again for the next node.
+    lists: dict[int, object] = {}
     for each in newest_of_each_pool(slices):
         spec = each.spec
-        for device, kind in zip(spec.devices, table.kinds_of(spec.driver, spec.devices, skips=False), strict=True):
+        kinds = table.kinds_of(spec.driver, spec.devices, skips=False)
+        lists[id(kinds)] = kinds
+        for device, kind in zip(spec.devices, kinds, strict=True):
             if kind not in explained:
                 explained[kind] = explain(program, CelDevice.of(spec.driver, device))
             yield SelectorResult(f"{spec.driver}/{spec.pool.name}/{device.name}", explained[kind])
