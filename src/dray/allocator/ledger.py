@@ -245,7 +245,7 @@ class Ledger:
     def _book(self, result: DeviceRequestAllocationResult, sign: int) -> None:
         """Adds a device or a share, or takes it away again. What comes to nothing is not kept."""
         pool, device = (result.driver, result.pool), result.device
-        use = self.use(pool)
+        use = self._uses.get(pool) or self.use(pool)
         is_share = result.share_id is not None and self.features.consumable_capacity
         counts = use.shares if is_share else use.dedicated
         number = counts.get(device, 0) + sign
