@@ -8,6 +8,7 @@ import click
 
 from dray.apiserver.request.flow_control import FlowControl
 from dray.apiserver.server import ServerMetrics
+from dray.apiserver.write.admission.webhook_plugins import WebhookMetrics
 from dray.cli.main import COMMANDS, cli
 from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, Client, Informers
 from dray.controllers.context import ControllerContext
@@ -69,7 +70,8 @@ def commands_page() -> str:
 def registries() -> dict[str, Registry]:
     """The metrics of each part, registered as the part itself does it; nothing runs."""
     # Neither asks for anything before the first request.
-    server = ServerMetrics(None, None)  # type: ignore[arg-type]
+    server = ServerMetrics(None, None, Registry())  # type: ignore[arg-type]
+    WebhookMetrics(server.registry)
     FlowControl().register(server.registry)
     client = Client(None)  # type: ignore[arg-type]
     context = ControllerContext(client, Informers(client), FeatureGates.default())

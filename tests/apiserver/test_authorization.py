@@ -18,6 +18,7 @@ from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import RealClock
 from dray.store.interface import Delete, Put
 from dray.store.sqlite import SqliteStore
+from dray.telemetry import Registry
 
 Document = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
@@ -64,7 +65,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     clock = RealClock()
     credentials = await prepare_store(store, tmp_path, clock)
     followed = FollowedStore.of(store, clock)
-    security = assemble_security(followed, credentials, clock, ServerOptions(tmp_path))
+    security = assemble_security(followed, credentials, clock, ServerOptions(tmp_path), Registry())
     await followed.follower.start()
     yield Server(followed, security)
     await followed.follower.stop()

@@ -62,6 +62,17 @@ def test_a_reference_to_an_attribute_needs_all_its_fields() -> None:
     assert selector["x-kubernetes-map-type"] == "atomic"
 
 
+async def test_the_servers_version_is_described(server: Client) -> None:
+    index = (await server.get("/openapi/v3")).body["paths"]
+    assert index["version"]["serverRelativeURL"].startswith("/openapi/v3/version?hash=")
+    third, second = (await server.get("/openapi/v3/version")).body, (await server.get("/openapi/v2")).body
+    said = (await server.get("/version")).body
+    for paths, types in ((third["paths"], third["components"]["schemas"]), (second["paths"], second["definitions"])):
+        assert paths["/version/"]["get"]["operationId"] == "getCodeVersion"
+        described = types["io.k8s.apimachinery.pkg.version.Info"]
+        assert set(described["required"]) <= said.keys() <= described["properties"].keys()
+
+
 async def test_version_2_is_whole(server: Client) -> None:
     body = (await server.get("/openapi/v2")).body
     assert not {name.rpartition("/")[2] for name in references(body)} - body["definitions"].keys()

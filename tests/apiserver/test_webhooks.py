@@ -93,6 +93,20 @@ REFUSALS: list[tuple[Any, ...]] = [
 ]
 
 
+async def test_calls_are_counted(server: Client, webhook: WebhookServer) -> None:
+    webhook.decide = deny(code=418)
+    await register(server, a_webhook(webhook.client_config))
+    await server.post(MAPS, a_map())
+    shown = server.running.server.metrics.registry.text()
+    labels = 'name="guard.example.com",type="validating",operation="CREATE"'
+    for line in (
+        f'apiserver_admission_webhook_rejection_count{{{labels},error_type="no_error",rejection_code="418"}} 1',
+        f'apiserver_admission_webhook_admission_duration_seconds_count{{{labels},rejected="true"}} 1',
+        f'apiserver_admission_webhook_request_total{{{labels},code="418",rejected="true"}} 1',
+    ):
+        assert line in shown
+
+
 async def test_a_refusal_is_always_one(server: Client, webhook: WebhookServer) -> None:
     await register(server, a_webhook(webhook.client_config))
     for status, code, message in REFUSALS:

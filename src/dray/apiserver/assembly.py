@@ -41,7 +41,7 @@ from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
 from dray.apiserver.write.admission.service_addresses import AddressBook
-from dray.apiserver.write.admission.webhook_plugins import WebhookParts
+from dray.apiserver.write.admission.webhook_plugins import WebhookMetrics, WebhookParts
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.apiserver.write.policies.mutating_policies import MutatingPolicyIndex
 from dray.apiserver.write.webhooks.calling import WebhookCaller
@@ -55,6 +55,7 @@ from dray.store.encryption import EncryptedStore
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
 from dray.tasks import cancelled
+from dray.telemetry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,8 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     store = await encrypted(store, options.encryption_config)
     credentials = await prepare_store(store, options.data, clock, options.hosts, options.keys)
     followed = FollowedStore.of(store, clock)
-    security = assemble_security(followed, credentials, clock, options)
+    registry = Registry()
+    security = assemble_security(followed, credentials, clock, options, registry)
     guard = ClaimGuard(store, PublishedDevices.following(followed.follower))
     writes = _write_path(followed, security.admission, guard, options)
     core = Core(
@@ -171,7 +173,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     )
     flow_control = FlowControl.following(followed.follower, options.max_requests_inflight)
     kinds = served_versions(options.runtime_config, options.gates)
-    server = Server(core, access, kinds, flow_control, options.minor)
+    server = Server(core, access, kinds, flow_control, options.minor, registry)
     definitions = CustomDefinitions(kinds, followed.caches)
     definitions.follow(followed.follower)
     definition_controller = DefinitionController(definitions, core, server.handle)
@@ -201,7 +203,7 @@ async def prepare_store(
 
 
 def assemble_security(
-    followed: FollowedStore, credentials: Credentials, clock: Clock, options: ServerOptions
+    followed: FollowedStore, credentials: Credentials, clock: Clock, options: ServerOptions, registry: Registry
 ) -> Security:
     authorizer = ServerAuthorizer(followed.follower)
     tokens = ServiceAccountTokens(credentials.token_key, followed.caches, clock, _new_uid)
@@ -212,6 +214,7 @@ def assemble_security(
         decide=authorizer.decide,
         new_uid=_new_uid,
         now=lambda: rfc3339(clock.now()),
+        metrics=WebhookMetrics(registry),
     )
     static = StaticTokens.read(options.token_file) if options.token_file else None
     authenticator = Authenticator(clock, tokens, static, anonymous=options.anonymous)

@@ -136,6 +136,7 @@ class Server:
         served: ServedVersions,
         flow_control: FlowControl,
         minor: str = "37",
+        registry: Registry | None = None,
     ) -> None:
         self.core = core
         self._access = access
@@ -149,7 +150,7 @@ class Server:
         self._watching = WatchRequests(core, self._reader, Random())
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
         self._scales = Scales(core, self._writer)
-        self.metrics = ServerMetrics(core, self._watching)
+        self.metrics = ServerMetrics(core, self._watching, registry or Registry())
         flow_control.register(self.metrics.registry)
         self._plain_paths = PlainPaths(core.store, served, self.metrics, access.issuer, minor)
         self._on_object: dict[str, Handler] = {
@@ -526,10 +527,10 @@ class Server:
 
 
 class ServerMetrics:
-    def __init__(self, core: Core, watching: WatchRequests) -> None:
+    def __init__(self, core: Core, watching: WatchRequests, registry: Registry) -> None:
         self._core = core
         self._watching = watching
-        self.registry = Registry()
+        self.registry = registry
         # Gives the metrics of other parts, served below `/metrics/` under these names.
         self.of_others: dict[str, Callable[[], str | Awaitable[str]]] = {}
         self._requests = self.registry.counter(

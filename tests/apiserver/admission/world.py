@@ -17,6 +17,7 @@ from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admissi
 from dray.clock import RealClock
 from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
+from dray.telemetry import Registry
 
 Document = dict[str, Any]
 DRA = "resource.k8s.io"
@@ -96,7 +97,7 @@ async def open_world(tmp_path: Path, *, quota_counts_claims: bool = False) -> Wo
     credentials = await prepare_store(store, tmp_path, clock)
     followed = FollowedStore.of(store, clock)
     options = ServerOptions(tmp_path, quota_counts_claims=quota_counts_claims)
-    security = assemble_security(followed, credentials, clock, options)
+    security = assemble_security(followed, credentials, clock, options, Registry())
     await followed.follower.start()
     world = World(followed, security)
     await world.put("Namespace", "ns", status={"phase": "Active"})

@@ -275,6 +275,11 @@ def _paths(row: Resource, version: str) -> Iterator[tuple[str, list[str], bool]]
         yield row.path(namespace, "{name}", subresource.name, version=version), used, False
 
 
+VERSION_INFO = "io.k8s.apimachinery.pkg.version.Info"
+VERSION_REQUIRED = (
+    "major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform",
+)  # fmt: skip
+VERSION_OPTIONAL = ("emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor")
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
@@ -296,6 +301,8 @@ class OpenApi:
         if parts[1:2] != ["v3"]:
             return None
         name = "/".join(parts[2:])
+        if name == "version":
+            return self._tagged(request, self._cached(name, _version_document))
         for group, version, path in self._group_versions():
             if path == name:
                 return self._tagged(
@@ -331,6 +338,8 @@ class OpenApi:
         for group, version, path in self._group_versions():
             body = self._cached(path, lambda group=group, version=version: self._v3(group, version))
             paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={_digest(body)}"}
+        digest = _digest(self._cached("version", _version_document))
+        paths["version"] = {"serverRelativeURL": f"/openapi/v3/version?hash={digest}"}
         return {"paths": paths}
 
     def _v3(self, group: str, version: str) -> Document:
@@ -349,8 +358,33 @@ class OpenApi:
             for row in self._served.rows(group, version):
                 writer.add_kind(row, version)
                 paths |= _path_items(row, version, writer, is_v3=False)
+        writer.definitions[VERSION_INFO] = _version_info()
+        paths["/version/"] = {"get": _version_operation(writer.ref(VERSION_INFO), is_v3=False)}
         info = {"title": "Dray", "version": __version__}
         return {"swagger": "2.0", "info": info, "paths": paths, "definitions": writer.definitions}
+
+
+def _version_document() -> Document:
+    writer = DocumentWriter("#/components/schemas/")
+    writer.definitions[VERSION_INFO] = _version_info()
+    paths = {"/version/": {"get": _version_operation(writer.ref(VERSION_INFO), is_v3=True)}}
+    info = {"title": "Dray", "version": __version__}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": writer.definitions}}
+
+
+def _version_info() -> Document:
+    """What `/version` answers."""
+    properties = {name: {"type": "string"} for name in (*VERSION_REQUIRED, *VERSION_OPTIONAL)}
+    return {"type": "object", "properties": properties, "required": list(VERSION_REQUIRED)}
+
+
+def _version_operation(body: Document, *, is_v3: bool) -> Document:
+    return {
+        "tags": ["version"],
+        "description": "get the version of this server",
+        "operationId": "getCodeVersion",
+        "responses": _responses(body, is_v3=is_v3),
+    }
 
 
 def _bare_v2() -> bytes:

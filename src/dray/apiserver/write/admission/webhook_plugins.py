@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,6 +38,7 @@ from dray.apiserver.write.webhooks.admission_review import (
 from dray.apiserver.write.webhooks.calling import BadAuthorities, CallFailed, WebhookCaller
 from dray.apiserver.write.webhooks.configurations import Webhook, WebhookIndex
 from dray.apiserver.write.webhooks.invocation import invocation_of, shown, taken_back
+from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,57 @@ class WebhookParts:
     decide: Decide
     new_uid: Callable[[], str]
     now: Callable[[], str]
+    metrics: WebhookMetrics
+
+
+class WebhookMetrics:
+    """Calls of webhooks under Kubernetes' names."""
+
+    def __init__(self, registry: Registry) -> None:
+        labels = ("name", "type", "operation")
+        self._durations = registry.histogram(
+            "apiserver_admission_webhook_admission_duration_seconds",
+            "Time of calls of admission webhooks, and whether the request was refused.",
+            (*labels, "rejected"),
+        )
+        self._rejections = registry.counter(
+            "apiserver_admission_webhook_rejection_count",
+            "Requests refused by admission webhooks, or because calling them failed.",
+            (*labels, "error_type", "rejection_code"),
+        )
+        self._requests = registry.counter(
+            "apiserver_admission_webhook_request_total",
+            "Calls of admission webhooks by HTTP status of the webhook's answer.",
+            (*labels, "code", "rejected"),
+        )
+        self._open = registry.counter(
+            "apiserver_admission_webhook_fail_open_count",
+            "Calls of admission webhooks that failed and were ignored, as the failure policy says.",
+            ("name", "type"),
+        )
+
+    def observe(self, call: WebhookCall, seconds: float, refusal: ApiError | WebhookFailed | None) -> None:
+        rejected = refusal is not None and (call.webhook.fails_closed or isinstance(refusal, ApiError))
+        shown = str(rejected).lower()
+        self._durations.observe(seconds, *call.labels, shown)
+        self._requests.inc(*call.labels, str(refusal.code if isinstance(refusal, ApiError) else 200), shown)
+        if isinstance(refusal, ApiError):
+            self._rejections.inc(*call.labels, "no_error", str(refusal.code))
+        elif rejected:
+            self._rejections.inc(*call.labels, "calling_webhook_error", "0")
+        elif refusal is not None:
+            self._open.inc(*call.labels[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookCall:
+    webhook: Webhook
+    kind: str
+    operation: str
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        return self.webhook.name, self.kind, self.operation
 
 
 class WebhookPlugin(AdmissionPlugin):
@@ -68,6 +121,20 @@ class WebhookPlugin(AdmissionPlugin):
         self, webhook: Webhook, matched: MatchedResource, admission: Admission, *, mutating: bool
     ) -> WebhookAnswer:
         """Raises WebhookFailed where there is no usable answer, and ApiError where the webhook says no."""
+        call = WebhookCall(webhook, "admit" if mutating else "validating", admission.operation)
+        begun = perf_counter()
+        refusal: ApiError | WebhookFailed | None = None
+        try:
+            return await self._answer_of(webhook, matched, admission, mutating=mutating)
+        except (ApiError, WebhookFailed) as error:
+            refusal = error
+            raise
+        finally:
+            self._parts.metrics.observe(call, perf_counter() - begun, refusal)
+
+    async def _answer_of(
+        self, webhook: Webhook, matched: MatchedResource, admission: Admission, *, mutating: bool
+    ) -> WebhookAnswer:
         if admission.attributes.dry_run and not webhook.allows_dry_run:
             raise dry_run_unsupported(webhook.name)
         version = review_version(webhook.review_versions)
