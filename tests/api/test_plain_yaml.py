@@ -218,3 +218,70 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text("abcd", min_size=1, max_size=5), VALUES, max_size=4))
 def test_any_document_that_is_written_is_read_the_same(document: dict[str, Any]) -> None:
     check(yaml.safe_dump(document))
+
+
+ITEM = """\
+  - attributes:
+      index:
+        int: {number}
+      healthy:
+        bool: true
+      model:
+        string: {word}
+    name: gpu-{number}
+    empty: {{}}
+    nothing:
+"""
+
+
+def a_long_list(*more: str, **changed: str) -> str:
+    """Twelve devices below a key, as lists of devices are printed; `more` replaces the text of the last ones."""
+    items = [ITEM.format(number=number, word=changed.get(f"word{number}", "a100")) for number in range(12 - len(more))]
+    return "spec:\n  devices:\n" + "".join([*items, *more]) + "  driver: gpu.example.com\n"
+
+
+def test_long_lists_of_items_that_are_alike_are_read() -> None:
+    assert check(a_long_list())
+    assert check("list:\n" + "".join(f"- {word}\n" for word in ("a", "1", "no", "'x'", '"y"', "{}", "1.5", "null") * 2))
+
+
+WORDS = (
+    "a%sb",
+    "'it''s'",
+    '"a\\n%d"',
+    "no",
+    "1e3",
+    "{}",
+    "[]",
+    "12345678901234567890123",
+    "{a: b}",
+    "&x",
+    "a: b",
+    "|",
+    "''",
+    "~",
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([f"word{number}" for number in range(12)]), st.sampled_from(WORDS), max_size=4),
+    st.lists(
+        st.sampled_from(
+            (
+                ITEM.format(number=7, word="b"),
+                ITEM.format(number=7, word="b").replace("empty", "other"),
+                ITEM.format(number=7, word="b") + "    extra: 1\n",
+                ITEM.format(number=7, word="b").replace("    nothing:\n", ""),
+                ITEM.format(number=7, word="b").replace("index:\n", "index:  \n"),
+                "  - plain\n",
+                "  -\n",
+                "\n",
+                "  # comment\n",
+            )
+        ),
+        max_size=2,
+    ),
+)  # fmt: skip
+def test_long_lists_with_an_odd_item_are_read_the_same(changed: dict[str, str], more: list[str]) -> None:
+    check(a_long_list(*more, **changed))
