@@ -21,7 +21,7 @@ CLASS = {
 }
 
 
-def a_slice(node: str, *devices: str, **spec: Any) -> dict[str, Any]:
+def plain_slice(node: str, *devices: str, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -36,7 +36,7 @@ def a_slice(node: str, *devices: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def a_claim(name: str = "c", **exactly: Any) -> dict[str, Any]:
+def plain_claim(name: str = "c", **exactly: Any) -> dict[str, Any]:
     request = {"name": "a", "exactly": {"deviceClassName": "gpu", **exactly}}
     return {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
 
@@ -49,27 +49,27 @@ def test_the_example_of_the_page_runs() -> None:
 
 
 def test_defaults_are_those_of_the_server_and_the_inputs_stay() -> None:
-    claim = a_claim()
-    answer = allocate([CLASS, a_slice("n1", "g0", "g1")], claim)
+    claim = plain_claim()
+    answer = allocate([CLASS, plain_slice("n1", "g0", "g1")], claim)
     assert isinstance(answer, Allocated)
     assert (answer.node, [each.device for each in answer.devices]) == ("n1", ["g0"])
     (result,) = answer.allocation["devices"]["results"]
     assert result == {"request": "a", "driver": "gpu.example.com", "pool": "n1", "device": "g0"}
     assert "nodeSelector" in answer.allocation
-    assert claim == a_claim()
+    assert claim == plain_claim()
 
 
 def test_claims_hold_their_devices_and_other_nodes_are_tried() -> None:
-    first = allocate([CLASS, a_slice("n1", "g0"), a_slice("n2", "g0")], a_claim("first"))
+    first = allocate([CLASS, plain_slice("n1", "g0"), plain_slice("n2", "g0")], plain_claim("first"))
     assert isinstance(first, Allocated)
-    taken = {**a_claim("first"), "kind": "ResourceClaim", "status": {"allocation": first.allocation}}
-    world = {"kind": "List", "items": [CLASS, a_slice("n1", "g0"), a_slice("n2", "g0"), taken, {"kind": "Pod"}]}
-    second = allocate([world], a_claim("second"))
+    taken = {**plain_claim("first"), "kind": "ResourceClaim", "status": {"allocation": first.allocation}}
+    world = {"kind": "List", "items": [CLASS, plain_slice("n1", "g0"), plain_slice("n2", "g0"), taken, {"kind": "Pod"}]}
+    second = allocate([world], plain_claim("second"))
     assert isinstance(second, Allocated)
     assert second.node == "n2"
     # Nodes are asked in the order of their documents, and only those that are there.
     nodes = [{"kind": "Node", "metadata": {"name": name}} for name in ("n0", "n1")]
-    third = allocate([world, *nodes], a_claim("third"))
+    third = allocate([world, *nodes], plain_claim("third"))
     assert isinstance(third, NotAllocated)
     assert list(third.reasons) == ["n0", "n1"]
     assert "in use" in third.reasons["n1"]
@@ -82,7 +82,7 @@ def test_older_versions_and_taint_rules_are_read() -> None:
         "metadata": {"name": "c"},
         "spec": {"devices": {"requests": [{"name": "a", "deviceClassName": "gpu"}]}},
     }
-    objects = [CLASS, a_slice("n1", "g0")]
+    objects = [CLASS, plain_slice("n1", "g0")]
     assert isinstance(allocate(objects, old), Allocated)
     rule = {
         "apiVersion": "resource.k8s.io/v1beta2",
@@ -96,9 +96,9 @@ def test_older_versions_and_taint_rules_are_read() -> None:
 @pytest.mark.parametrize(
     ("objects", "claim", "said"),
     [
-        ([CLASS, a_slice("n1", "g0", drivr="x")], a_claim(), 'ResourceSlice n1: strict decoding error: unknown field "spec.drivr"'),
-        ([CLASS], a_claim(count="two"), "ResourceClaim c: "),
-        ([], {"apiVersion": "resource.k8s.io/v7", **a_claim()}, "ResourceClaim c: "),
+        ([CLASS, plain_slice("n1", "g0", drivr="x")], plain_claim(), 'ResourceSlice n1: strict decoding error: unknown field "spec.drivr"'),
+        ([CLASS], plain_claim(count="two"), "ResourceClaim c: "),
+        ([], {"apiVersion": "resource.k8s.io/v7", **plain_claim()}, "ResourceClaim c: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(objects: list[Any], claim: dict[str, Any], said: str) -> None:
@@ -107,6 +107,6 @@ def test_what_cannot_be_read_is_named(objects: list[Any], claim: dict[str, Any],
 
 
 def test_a_class_that_is_missing_is_the_reason() -> None:
-    answer = allocate([a_slice("n1", "g0")], a_claim())
+    answer = allocate([plain_slice("n1", "g0")], plain_claim())
     assert isinstance(answer, NotAllocated)
     assert "gpu" in str(answer)

@@ -65,7 +65,7 @@ def run_workload(api: Api, workload: str, plane: ControlPlane) -> int:
     template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": requests(workload, driver)}}}
     api.call("POST", f"{RESOURCE}/namespaces/{workload}/resourceclaimtemplates", template)
     for number in range(PODS):
-        api.call("POST", f"/api/v1/namespaces/{workload}/pods", a_pod(f"p{number}", workload))
+        api.call("POST", f"/api/v1/namespaces/{workload}/pods", workload_pod(f"p{number}", workload))
 
     def bound() -> int:
         return sum(bool(pod["spec"].get("nodeName")) for pod in api.items(f"/api/v1/namespaces/{workload}/pods"))
@@ -104,11 +104,11 @@ def add_node(api: Api, name: str, driver: str, workload: str) -> None:
         counters = {"mem": {"value": f"{10 * DEVICES}Gi"}}
         shared = spec | {"sharedCounters": [{"name": "card", "counters": counters}]}
         api.call("POST", f"{RESOURCE}/resourceslices", {"metadata": {"name": f"{name}-counters"}, "spec": shared})
-    devices = [a_device(number, workload) for number in range(DEVICES)]
+    devices = [workload_device(number, workload) for number in range(DEVICES)]
     api.call("POST", f"{RESOURCE}/resourceslices", {"metadata": {"name": name}, "spec": spec | {"devices": devices}})
 
 
-def a_device(number: int, workload: str) -> dict:
+def workload_device(number: int, workload: str) -> dict:
     attributes = {
         "model": {"string": "b60"},
         "driverVersion": {"version": "1.2.3"},
@@ -137,7 +137,7 @@ def requests(workload: str, driver: str) -> dict:
     return {"requests": [{"name": "r", "exactly": exactly}]}
 
 
-def a_pod(name: str, workload: str) -> dict:
+def workload_pod(name: str, workload: str) -> dict:
     container = {"name": "c", "image": "pause", "resources": {"claims": [{"name": "d"}]}}
     claims = [{"name": "d", "resourceClaimTemplateName": "t"}]
     # Only the nodes of its own workload have its devices.

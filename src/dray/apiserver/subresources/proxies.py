@@ -70,7 +70,7 @@ class ProxyTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class BackendConnection:
     stream: ByteStream
     close: Callable[[], object]
 
@@ -91,7 +91,7 @@ class Proxies:
         if self._open >= self._most:
             raise errors.too_many_requests(f"{self._open} requests are being passed on; try again later", 10)
         self._open += 1
-        connection: Connection | None = None
+        connection: BackendConnection | None = None
         try:
             connection = await self._connect(call)
             answer = await exchange(connection.stream, _request(call, path or "/"))
@@ -104,12 +104,12 @@ class Proxies:
             raise
         return self._response(call, answer, connection)
 
-    def _end(self, connection: Connection | None) -> None:
+    def _end(self, connection: BackendConnection | None) -> None:
         self._open -= 1
         if connection is not None:
             connection.close()
 
-    def _response(self, call: ApiCall, answer: ProxiedAnswer, connection: Connection) -> Response:
+    def _response(self, call: ApiCall, answer: ProxiedAnswer, connection: BackendConnection) -> Response:
         if answer.status == 101:
             headers = tuple(each for each in answer.headers if each[0] not in HOP_BY_HOP - {"upgrade"})
 
@@ -137,7 +137,7 @@ class Proxies:
 
     # --- who answers
 
-    async def _connect(self, call: ApiCall) -> Connection:
+    async def _connect(self, call: ApiCall) -> BackendConnection:
         what = call.row.kind.lower()
         target = ProxyTarget.of(what, call.name)
         await self._core.fresh()
@@ -157,7 +157,7 @@ class Proxies:
             raise errors.not_found(row, name)
         return stored.document()
 
-    async def _connect_to_node(self, target: ProxyTarget) -> Connection:
+    async def _connect_to_node(self, target: ProxyTarget) -> BackendConnection:
         host, port = self._agents.address_of(target.name)
         if not target.port or target.number() == port:
             try:
@@ -168,7 +168,7 @@ class Proxies:
             raise errors.bad_request("address not allowed")
         return await _dial(host, target.number(), _unchecked(target.scheme))
 
-    async def _connect_to_pod(self, pod: Document, target: ProxyTarget) -> Connection:
+    async def _connect_to_pod(self, pod: Document, target: ProxyTarget) -> BackendConnection:
         address = text(mapping(pod, "status"), "podIP")
         if is_proxyable(address):
             return await _dial(address, target.number(), _unchecked(target.scheme))
@@ -178,7 +178,7 @@ class Proxies:
             )
         return await self._connect_through_agent(pod, target.number())
 
-    async def _connect_through_agent(self, pod: Document, port: int) -> Connection:
+    async def _connect_through_agent(self, pod: Document, port: int) -> BackendConnection:
         node_name, metadata = text(mapping(pod, "spec"), "nodeName"), pod["metadata"]
         if not node_name:
             raise errors.bad_request(f"pod {metadata['name']} does not have a host assigned")
@@ -261,12 +261,12 @@ def _with_first_port(target: ProxyTarget, pod: Document) -> ProxyTarget:
 # --- connections
 
 
-async def _dial(host: str, port: int, tls: ssl.SSLContext | None, name: str | None = None) -> Connection:
+async def _dial(host: str, port: int, tls: ssl.SSLContext | None, name: str | None = None) -> BackendConnection:
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         pair = StreamPair(
             *await asyncio.open_connection(host, port, ssl=tls, server_hostname=(name or host) if tls else None)
         )
-    return Connection(pair, pair.abort)
+    return BackendConnection(pair, pair.abort)
 
 
 def _unchecked(scheme_: str) -> ssl.SSLContext | None:
@@ -279,7 +279,7 @@ def _unchecked(scheme_: str) -> ssl.SSLContext | None:
     return context
 
 
-async def _forwarded(agent: StreamPair, port: int) -> Connection:
+async def _forwarded(agent: StreamPair, port: int) -> BackendConnection:
     """A connection to a port of the pod; its session with the agent is read in the background."""
     session = SpdySession(agent, lambda stream: "the agent opens no streams", is_client=True)
     reading = asyncio.create_task(session.run(), name=f"connection to port {port} of a pod")
@@ -291,7 +291,7 @@ async def _forwarded(agent: StreamPair, port: int) -> Connection:
         agent.abort()
         reading.cancel()
 
-    return Connection(_Forwarded(data, error), close)
+    return BackendConnection(_Forwarded(data, error), close)
 
 
 class _Forwarded:
