@@ -38,7 +38,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_table_of_devices(compiled: list[str]) -> None:
-    assert len(DeviceTable(ClusterObjects(slices=slices_of_equal_nodes(50))).rows) == 100
+    assert len(list(DeviceTable(ClusterObjects(slices=slices_of_equal_nodes(50))).rows())) == 100
     assert compiled == ["gpu-0", "gpu-1"]
 
 

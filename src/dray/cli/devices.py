@@ -51,9 +51,10 @@ def devices(
         raise click.UsageError("--free and --taken exclude each other")
     table = DeviceTable(load_dump(files, live).world(), nodes, drivers)
     wanted = NOT_HELD if free else IS_HELD if taken else None
-    rows = [row for row in table.rows if row.state in wanted] if wanted is not None else table.rows
     if output in ("json", "yaml"):
-        write_document({"devices": [row.document() for row in rows], "summary": table.summary()}, output)
+        write_document({"devices": [row.document() for row in table.rows(wanted)], "summary": table.summary()}, output)
         return
-    click.echo(devices_text(rows, wide=output == "wide"))
+    wide = output == "wide"
+    rows = ((row, 0) for row in table.rows(wanted)) if wide else table.folded_rows(wanted)
+    click.echo(devices_text(rows, wide=wide))
     click.echo(table.summary_text())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
-from dray.api.dra.device_use import ClusterUse, Use, UseCounts, UsedPool, counts_of, reach
+from dray.api.dra.device_use import NONE_COUNTED, ClusterUse, Use, UseCounts, UsedPool, reach
 from dray.api.dra.pools import DeviceID
 from dray.api.resource import Device
 from dray.explain.cluster_objects import ClusterObjects
@@ -58,35 +59,51 @@ class DeviceRow(NamedTuple):
 class DeviceTable:
     """Every device of the newest generation of each pool, and those that claims hold though they are gone.
 
-    `nodes` and `drivers` leave out all others; empty ones leave out nothing.
+    `nodes` and `drivers` leave out all others; empty ones leave out nothing. `states` does so for rows, not for the counts.
     """
 
     def __init__(self, world: ClusterObjects, nodes: tuple[str, ...] = (), drivers: tuple[str, ...] = ()) -> None:
         use = ClusterUse(world.slices, world.claims, world.taint_rules)
-        self.rows: list[DeviceRow] = []
-        self.counts = UseCounts()
-        self.gone = 0
         self._world = world
+        self._nodes = nodes
         self._holders = DeviceHolders(world.claims)
         self._kinds = KindTable()
         # The table of kinds forgets lists that nobody holds, and would compile them again for the next node.
         self._lists: dict[int, object] = {}
         # Nodes of one kind share their lists of devices: what a device says of itself is written out once.
         self._texts: dict[int, _Texts] = {}
-        for pool in sorted(use.pools, key=lambda each: each.pool_id):
-            if not drivers or pool.pool_id[0] in drivers:
-                self._add(pool, nodes)
-        if not nodes:
-            self._add_gone([device_id for device_id in use.gone if not drivers or device_id.driver in drivers])
+        self._pools = [each for each in use.pools if not drivers or each.pool_id[0] in drivers]
+        self._pools.sort(key=lambda each: each.pool_id)
+        self._gone = [each for each in use.gone if not nodes and (not drivers or each.driver in drivers)]
+        self._held_pools = {each[:2] for each in self._holders.devices()}
 
-    def _add(self, pool: UsedPool, nodes: tuple[str, ...]) -> None:
-        rows = list(self._rows(pool))
-        if nodes:
-            self.counts += counts_of(unit for unit in pool.occupancy.units if rows[unit.places[0]].node in nodes)
-            rows = [row for row in rows if row.node in nodes]
-        else:
-            self.counts += pool.occupancy.counts
-        self.rows += sorted(rows, key=_by_id)
+    def rows(self, states: Collection[str] | None = None) -> Iterator[DeviceRow]:
+        for pool in self._pools:
+            yield from self._rows_of(pool, states)
+        yield from self._gone_rows(states)
+
+    def folded_rows(self, states: Collection[str] | None = None) -> Iterator[tuple[DeviceRow, int]]:
+        """Rows, each with the number of further devices that it stands for: see `_folded`."""
+        known: dict[int, list[tuple[DeviceRow, int]]] = {}
+        for pool in self._pools:
+            node = pool.only_node()
+            if not node or pool.pool_id in self._held_pools:
+                yield from _folded(self._rows_of(pool, states))
+            elif not self._nodes or node in self._nodes:
+                # Pools that nobody uses differ by their names only if their layouts are the same.
+                if id(pool.layout) not in known:
+                    known[id(pool.layout)] = _folded(self._rows_of(pool, states))
+                for row, more in known[id(pool.layout)]:
+                    yield row._replace(device_id=DeviceID(*pool.pool_id, row.device_id.device), node=node), more
+        yield from ((row, 0) for row in self._gone_rows(states))
+
+    def _rows_of(self, pool: UsedPool, states: Collection[str] | None) -> list[DeviceRow]:
+        rows = [
+            row
+            for row in self._rows(pool)
+            if (not self._nodes or row.node in self._nodes) and (states is None or row.state in states)
+        ]
+        return sorted(rows, key=_by_id)
 
     def _rows(self, pool: UsedPool) -> Iterator[DeviceRow]:
         driver, name = pool.pool_id
@@ -112,21 +129,37 @@ class DeviceTable:
                     tuple(_taint(each.key, each.value, each.effect) for each in kind.taints) if kind.taints else (),
                 )
 
-    def _add_gone(self, devices: list[DeviceID]) -> None:
-        self.gone = len(devices)
-        for device_id in devices:
+    def _gone_rows(self, states: Collection[str] | None) -> Iterator[DeviceRow]:
+        for device_id in self._gone if states is None else ():
             holders = tuple(self._holders.of(device_id, with_admins=True))
-            self.rows.append(DeviceRow(device_id, "", GONE, holders, {}, {}, {}, ()))
+            yield DeviceRow(device_id, "", GONE, holders, {}, {}, {}, ())
+
+    @cached_property
+    def counts(self) -> UseCounts:
+        if not self._nodes:
+            return sum((pool.occupancy.counts for pool in self._pools), NONE_COUNTED)
+        by_node = (pool.counts_by_node() for pool in self._pools)
+        return sum((counts for each in by_node for node, counts in each.items() if node in self._nodes), NONE_COUNTED)
+
+    def _published(self) -> int:
+        return sum(
+            not self._nodes or pool.node_of(unit) in self._nodes
+            for pool in self._pools
+            for unit in pool.occupancy.units
+            for _ in unit.places
+        )
 
     def summary(self) -> dict[str, int]:
-        return {**self.counts.document(), **({GONE: self.gone} if self.gone else {})}
+        return {**self.counts.document(), **({GONE: len(self._gone)} if self._gone else {})}
 
     def summary_text(self) -> str:
         """Counted as everywhere: what draws from one counter set is one device."""
-        published = len(self.rows) - self.gone
+        if not self.counts.all and not self._gone:
+            return "no devices"
+        published = self._published() if self._nodes else sum(len(pool.layout.devices) for pool in self._pools)
         listed = f" ({published} with their partitions)" if published > self.counts.all else ""
-        gone = f", {self.gone} gone" if self.gone else ""
-        return self.counts.words().replace(":", f"{listed}:", 1) + gone if self.rows else "no devices"
+        gone = f", {len(self._gone)} gone" if self._gone else ""
+        return self.counts.words().replace(":", f"{listed}:", 1) + gone
 
 
 def _by_id(row: DeviceRow) -> DeviceID:
@@ -166,12 +199,13 @@ def _shown(value: AttributeValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def devices_text(rows: list[DeviceRow], *, wide: bool) -> str:
+def devices_text(rows: Iterable[tuple[DeviceRow, int]], *, wide: bool) -> str:
+    """A row stands for so many more devices than the one it names."""
     header = ["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CAPACITY", "CLAIMS", "PODS"]
     if wide:
         header += ["ATTRIBUTES", "TAINTS"]
     table = []
-    for row, more in [(row, 0) for row in rows] if wide else _folded(rows):
+    for row, more in rows:
         claims = ", ".join(f"{holder.claim}{' (admin)' if holder.has_admin_access else ''}" for holder in row.holders)
         pods = ", ".join(dict.fromkeys(pod for holder in row.holders for pod in holder.pods))
         driver, pool, name = row.device_id

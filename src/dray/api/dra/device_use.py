@@ -294,9 +294,13 @@ class UsedPool:
     def node_of(self, unit: Unit) -> str:
         return reach(self.slice_of(unit.places[0]), self.layout.devices[unit.places[0]])
 
-    def counts_by_node(self) -> dict[str, UseCounts]:
+    def only_node(self) -> str:
+        """The node that all its slices name; empty if there is none."""
         nodes = {published.spec.node_name for published in self.slices}
-        if len(nodes) == 1 and (only := nodes.pop()):
+        return (nodes.pop() or "") if len(nodes) == 1 else ""
+
+    def counts_by_node(self) -> dict[str, UseCounts]:
+        if only := self.only_node():
             return {only: self.occupancy.counts}
         found: dict[str, list[Unit]] = {}
         for unit in self.occupancy.units:

@@ -27,6 +27,7 @@ const main = document.getElementById("main");
 const byId = (id) => document.getElementById(id);
 const about = JSON.parse(byId("about").textContent);
 let shown = "";
+let scrolledTo = "";
 let waiting = null;
 
 export function route() {
@@ -46,8 +47,6 @@ function draw() {
   morphChildren(main, wanted.flat(3).filter(Boolean));
   if (view !== shown) {
     shown = view;
-    // On a narrow screen the list of views is longer than the screen.
-    byId("views").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
     scrollTo(0, 0);
     // Rows are placed by where the list is, which is known only now.
     morphChildren(main, VIEWS[view].draw(main).flat(3).filter(Boolean));
@@ -77,6 +76,11 @@ function drawTop(view) {
   morphChildren(byId("views"), Object.entries(VIEWS).map(([name, each], at) => h("a", {
     href: link(name), "data-key": name, "aria-current": name === view ? "page" : null, "aria-keyshortcuts": String(at + 1),
   }, each.title, each.count() ? h("span", { class: `count${name === "pending" ? " warn" : ""}` }, String(each.count())) : null)));
+  // On a narrow screen the list of views is longer than the screen; it grows when the counts come.
+  if (scrolledTo !== `${view} ${connection.loaded}`) {
+    scrolledTo = `${view} ${connection.loaded}`;
+    byId("views").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+  }
   const state = byId("connection");
   state.textContent = { live: about.isDump ? "a dump" : "live", connecting: "connecting", lost: "reconnecting", stale: "not current" }[connection.state];
   state.dataset.state = connection.state;

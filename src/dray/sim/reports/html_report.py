@@ -239,5 +239,6 @@ i.blocked{background:var(--blocked)}i.partly{background:var(--level2)}i.tainted{
 .legend span{margin-right:1rem;color:var(--soft)}.legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.35em}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13px}td,th{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--rail);vertical-align:top}
-.number{text-align:right}tr[class] td:nth-child(-n+3){white-space:nowrap}.none{color:var(--soft)}tr.unschedulable td:nth-child(2),tr.error td:nth-child(2){color:var(--wait)}
+.number{text-align:right}tr[class] td:nth-child(-n+3){white-space:nowrap}@media(max-width:600px){table{overflow-wrap:anywhere}tr[class] td:nth-child(-n+3){white-space:normal}td,th{padding:.2rem .3rem}}
+.none{color:var(--soft)}tr.unschedulable td:nth-child(2),tr.error td:nth-child(2){color:var(--wait)}
 """

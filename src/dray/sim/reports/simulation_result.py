@@ -254,15 +254,21 @@ def autoscale_lines(autoscale: Document) -> list[str]:
     unit = "price" if priced else "nodes"
     bound = autoscale["lowerBound"]
     others = [
-        f"{row['policy']} needs {row[unit]}" + (f" and leaves {row['waiting']} waiting" if row["waiting"] else "")
+        f"{row['policy']} needs {row[unit]}{_leaves(row['waiting'])}"
         for row in autoscale["tried"]
         if row["policy"] != autoscale["policy"]
     ]
     nodes = autoscale["nodes"]
+    left = next(row["waiting"] for row in autoscale["tried"] if row["policy"] == autoscale["policy"])
     said = f"by policy {autoscale['policy']}: {nodes} more {'node' if nodes == 1 else 'nodes'}" + (
         f" at a price of {autoscale['price']}" if priced else ""
     )
+    said += _leaves(left)
     return ["; ".join([said, *others, f"no policy can do with less than {bound}"])]
+
+
+def _leaves(waiting: int) -> str:
+    return f" and leaves {waiting} waiting" if waiting else ""
 
 
 def diff_rows(diff: Document) -> list[tuple[str, str, str]]:
@@ -273,7 +279,7 @@ def diff_rows(diff: Document) -> list[tuple[str, str, str]]:
         ("pods that keep waiting", here["unschedulable"] + here["errors"], there["unschedulable"] + there["errors"]),
     ]
     for code in dict.fromkeys((*here["waitingByReason"], *there["waitingByReason"])):
-        rows.append((f"  {code}", here["waitingByReason"].get(code, 0), there["waitingByReason"].get(code, 0)))
+        rows.append((f"waiting: {code}", here["waitingByReason"].get(code, 0), there["waitingByReason"].get(code, 0)))
     rows.append(("pods preempted", len(here["preempted"]), len(there["preempted"])))
     rows.append(("nodes", here["nodes"], there["nodes"]))
     for word, key in _DEVICE_ROWS:
