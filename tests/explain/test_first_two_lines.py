@@ -75,8 +75,8 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
     (a_class_that_is_misspelt, "device class gpuu does not exist; did you mean gpu?", "correct its name"),
     (
         an_attribute_that_is_misspelt,
-        "modell is not published; did you mean `model`?",
-        f'`device.attributes["{DRIVER}"].model == "a100"`',
+        "modell is not published; did you mean “model”?",
+        f'device.attributes["{DRIVER}"].model == "a100"',
     ),
     (exceeded_quota, "quota gpus allows 4", "kubectl edit resourcequota/gpus -n default"),
     (
