@@ -232,7 +232,31 @@ def _map_of(item: Convert, text: str, zero: Any) -> Convert:
             return value
         return {key: item(zero if entry is None else entry, go, (place, key), run) for key, entry in value.items()}
 
-    return convert
+    return _with_single_fields(item, convert) if isinstance(item, StructShape) else convert
+
+
+def _with_single_fields(item: StructShape, convert: Convert) -> Convert:
+    """`convert`, with a short way for maps of structs that have one field each, such as the attributes of a device."""
+
+    def short(value: Any, go: str, place: Place, run: Shaping) -> Any:
+        if type(value) is not dict or item.always:
+            return convert(value, go, place, run)
+        out = {}
+        fields = item.fields
+        for key, entry in value.items():
+            if type(entry) is dict and len(entry) == 1:
+                ((name, raw),) = entry.items()
+                field = fields.get(name)
+                if field is not None and raw is not None:
+                    convert_field, drops, plain_type = field
+                    if type(raw) is not plain_type:
+                        raw = convert_field(raw, item.short_name, ((place, key), name), run)
+                    out[key] = {name: raw} if raw or not drops else {}
+                    continue
+            out[key] = item({} if entry is None else entry, go, (place, key), run)
+        return out
+
+    return short
 
 
 def _go_type(ref: TypeRef) -> str:
