@@ -221,3 +221,11 @@ def test_pages_of_a_nodes_agent(web: Server) -> None:
     assert ask(web, "GET", "/api/v1/nodes/node-1/proxy/healthz").data == b"ok"
     assert b"# TYPE" in ask(web, "GET", "/api/v1/nodes/node-1/proxy/metrics").data
     assert ask(web, "GET", "/api/v1/nodes/node-1/proxy/none").status == 404
+
+
+def test_commands_over_the_agents_own_api_need_its_right(web: Server) -> None:
+    """`nodes/proxy` leads to everything that an agent serves, streams among them, as in Kubernetes."""
+    headers = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v9"}
+    path = "/api/v1/nodes/node-1/proxy/exec/default/web/c?command=true&output=1"
+    answer = ask(web, "POST", path, headers=headers)
+    assert (answer.status, b"unable to negotiate protocol" in answer.data) == (403, True)
