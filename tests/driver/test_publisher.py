@@ -8,7 +8,18 @@ from tests.driver.publisher_rig import DRIVER, NODE, OWNER, PublisherRig, device
 from tests.effort import counted_calls
 
 from dray.api.quantity import Quantity
-from dray.api.resource import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, DeviceTaint
+from dray.api.resource import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    NodeAllocatableMapping,
+    NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
+)
 from dray.client import SLICES
 from dray.driver.plugin import Pool, PoolSlice
 from dray.driver.slices import PoolError
@@ -141,6 +152,47 @@ async def test_dropped_fields_are_reported_once_and_cause_no_loop(tmp_path):
         assert rig.publisher.writes == 1
         await rig.publish(Pool(NODE, devices(2, taints=(taint,))))
         assert len(rig.errors) == 2, "publishing again tries the full set again"
+
+
+def without_mappings(obj):
+    """As Kubernetes stores a slice: it does not know the KEP's own fields."""
+    devices = tuple(structs.replace(each, node_allocatable_resource_mappings={}) for each in obj.spec.devices)
+    return structs.replace(obj, spec=structs.replace(obj.spec, devices=devices))
+
+
+async def test_a_server_that_knows_kubernetes_spelling_only_gets_that(tmp_path, monkeypatch):
+    async with PublisherRig(tmp_path) as rig:
+        client = rig.publisher._client
+        create, update = client.create, client.update
+        monkeypatch.setattr(client, "create", lambda kind, obj: create(kind, without_mappings(obj)))
+        monkeypatch.setattr(client, "update", lambda kind, obj: update(kind, without_mappings(obj)))
+        per_device = NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse(2))
+        by_capacity = NodeAllocatableResourceMapping(capacity_key="slots")
+        capacity = {"slots": DeviceCapacity(value=Quantity.parse(4))}
+        mapped = Device(
+            name="d",
+            capacity=capacity,
+            node_allocatable_resource_mappings={"cpu": per_device, "memory": by_capacity},
+        )
+        await rig.publish(Pool(NODE, (mapped,)))
+        [stored] = await rig.slices()
+        assert stored.spec.devices[0].node_allocatable_resources == {
+            "cpu": NodeAllocatableResource(mapping=NodeAllocatableMapping(device_multiplier=Quantity.parse(2))),
+            "memory": NodeAllocatableResource(
+                mapping=NodeAllocatableMapping(capacity_key="slots", capacity_multiplier=Quantity.parse(1))
+            ),
+        }
+        assert rig.errors == []
+        await rig.pass_time(120)
+        assert rig.publisher.writes == 2, "nothing is written again and again"
+
+
+async def test_a_server_without_node_resources_is_told_of_once(tmp_path):
+    gates = FeatureGates.default().with_overrides({"DRANodeAllocatableResources": False})
+    async with PublisherRig(tmp_path, gates) as rig:
+        mapping = NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse(1))
+        await rig.publish(Pool(NODE, devices(1, node_allocatable_resource_mappings={"cpu": mapping})))
+        assert [text.rpartition(": ")[2] for text in rig.errors] == ["DRANodeAllocatableResources"]
 
 
 COUNTERS = CounterSet(name="s", counters={"c": Counter(value=Quantity.parse(1))})

@@ -5,12 +5,22 @@ It also notices which features the server has turned off, by the fields that the
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from dray.api.meta import OwnerReference
-from dray.api.resource import Device, DeviceAttribute, ResourceSlice, ResourceSliceSpec
+from dray.api.quantity import Quantity
+from dray.api.resource import (
+    Device,
+    DeviceAttribute,
+    NodeAllocatableMapping,
+    NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from dray.client.errors import ApiError
 from dray.client.informer import Handler, Informer
 from dray.client.kinds import SLICES
@@ -53,7 +63,10 @@ _BY_DEVICE: tuple[tuple[str, _OfDevice], ...] = (
         lambda device: (device.binding_conditions, device.binding_failure_conditions, device.binds_to_node),
     ),
     ("DRAListTypeAttributes", lambda device: [_lists(each) for each in device.attributes.values()]),
-    ("DRANodeAllocatableResources", lambda device: device.node_allocatable_resource_mappings),
+    (
+        "DRANodeAllocatableResources",
+        lambda device: (device.node_allocatable_resource_mappings, device.node_allocatable_resources),
+    ),
 )
 
 
@@ -72,8 +85,46 @@ def _lists(attribute: DeviceAttribute) -> tuple[Any, ...]:
     return attribute.ints, attribute.bools, attribute.strings, attribute.versions
 
 
+# --- two spellings of KEP-5517 -----------------------------------------------------------------------------------------
+
+
+def lost_mappings(wanted: ResourceSliceSpec, stored: ResourceSliceSpec) -> bool:
+    """Whether the server does not know the KEP's own field for what devices take from their node."""
+    pairs = zip(wanted.devices, stored.devices, strict=False)
+    return any(
+        mine.node_allocatable_resource_mappings and not theirs.node_allocatable_resource_mappings
+        for mine, theirs in pairs
+    )
+
+
+def in_kubernetes_spelling(pool: Pool) -> Pool:
+    """The pool with what devices take from their node as Kubernetes 1.37 spells it; what it cannot say stays as it is."""
+    slices = tuple(replace(each, devices=tuple(map(_respelled, each.devices))) for each in pool.slices)
+    return replace(pool, devices=tuple(map(_respelled, pool.devices)), slices=slices)
+
+
+def _respelled(device: Device) -> Device:
+    mappings = device.node_allocatable_resource_mappings
+    if not mappings or any(each.accounting_policy not in (None, "", ADD_PER_CLAIM) for each in mappings.values()):
+        return device
+    resources = {name: NodeAllocatableResource(mapping=_mapping(each)) for name, each in mappings.items()}
+    return structs.replace(
+        device,
+        node_allocatable_resource_mappings={},
+        node_allocatable_resources={**device.node_allocatable_resources, **resources},
+    )
+
+
+def _mapping(given: NodeAllocatableResourceMapping) -> NodeAllocatableMapping:
+    multiplier = given.allocation_multiplier or Quantity.of(1)
+    if given.capacity_key is None:
+        return NodeAllocatableMapping(device_multiplier=multiplier)
+    return NodeAllocatableMapping(capacity_key=given.capacity_key, capacity_multiplier=multiplier)
+
+
 log = logging.getLogger(__name__)
 
+ADD_PER_CLAIM = "AddPerClaim"
 # Somebody else's change is repaired this long after it, so that two who disagree do not fight.
 REPAIR_AFTER_S = 30.0
 # Except while the kubelet is starting: it has removed them on purpose, and waits for them.
@@ -113,6 +164,8 @@ class SlicePublisher:
         self._written_at: dict[str, float] = {}
         # What the server stores of a spec that it cut down, by pool and number: (wanted, stored).
         self._lowered: dict[tuple[str, int], tuple[ResourceSliceSpec, ResourceSliceSpec]] = {}
+        # Whether the server knows Kubernetes' own spelling of KEP-5517 only.
+        self._speaks_kubernetes = False
         self._unpublished: set[str] = set()
         # What the server says is wrong with a pool, by name: asking again would not help.
         self._refused: dict[str, str] = {}
@@ -182,6 +235,9 @@ class SlicePublisher:
     async def _write(self, name: str) -> None:
         existing = [each for each in self._current() if each.spec.pool.name == name]
         pool = self._pools.get(name)
+        was_respelled = self._speaks_kubernetes
+        if pool is not None and was_respelled:
+            pool = in_kubernetes_spelling(pool)
         plan = (
             SlicePlan(deletes=tuple(existing))
             if pool is None
@@ -195,6 +251,11 @@ class SlicePublisher:
         for number, each in zip(_new_numbers(plan), plan.creates, strict=True):
             stored = await self._client.create(SLICES, each)
             self._wrote(each.spec, stored, number)
+        if self._speaks_kubernetes and not was_respelled:
+            for other in self._pools:
+                self._queue.add(other)
+            await self._write(name)
+            return
         self._unpublished.discard(name)
         self._progress.set()
 
@@ -213,6 +274,9 @@ class SlicePublisher:
         self.writes += 1
         self._remember(stored, stored)
         if same_spec(wanted, stored.spec):
+            return
+        if not self._speaks_kubernetes and lost_mappings(wanted, stored.spec):
+            self._speaks_kubernetes = True
             return
         number = index_of(stored) if number is None else number
         pool = wanted.pool.name

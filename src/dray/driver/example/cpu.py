@@ -1,6 +1,7 @@
 """The real CPUs of this machine, as cores, as NUMA nodes, or as one pool; counted in the node's own cpu ledger.
 
-A claim gets whole CPUs. Their numbers reach the container as `DRA_CPUSET_<claim uid>`, and whoever runs it pins it.
+A claim gets whole CPUs. Their numbers reach the container as `DRA_CPUSET_<claim uid>`, and whoever runs it pins it: Dray's own node
+agent does. A real kubelet does not, since CDI has no words for CPU sets, and there is no NRI plugin for them here.
 """
 
 import json
