@@ -9,6 +9,7 @@ from dray.apiserver.write.admission.certificate_plugins import CertificateReques
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
 from dray.apiserver.write.admission.mutating_admission_policy import MutatingAdmissionPolicy
 from dray.apiserver.write.admission.namespace_and_quota_plugins import (
+    LimitRanger,
     NamespaceLifecycle,
     ResourceQuotaAdmission,
 )
@@ -56,6 +57,7 @@ class Surroundings:
 def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     objects, gates, authorizer = surroundings.objects, surroundings.gates, surroundings.authorizer
     yield NamespaceLifecycle(objects)
+    yield LimitRanger(objects)
     yield ServiceAccount(objects, surroundings.new_suffix)
     yield NodeRestriction(objects)
     yield TaintNodesByCondition()

@@ -1,27 +1,34 @@
-"""Admission plugins about namespaces: NamespaceLifecycle and ResourceQuota.
+"""Admission plugins about namespaces: NamespaceLifecycle, LimitRanger and ResourceQuota.
 
-NamespaceLifecycle refuses new objects in a namespace that is missing or being deleted. ResourceQuota charges a write to every quota of its namespace that
+NamespaceLifecycle refuses new objects in a namespace that is missing or being deleted. LimitRanger gives containers the requests and limits that a LimitRange
+of their namespace has for them, and refuses pods and volume claims beyond its bounds. ResourceQuota charges a write to every quota of its namespace that
 names it, by compare-and-set on the quota's status, before the object is stored. The quota controller counts anew, and so gives back what a deletion or a
 failed write has freed. Only resources that the quota's status already names are enforced."""
 
 import asyncio
 import copy
+from collections.abc import Iterator, Mapping
 
+from dray.accounting import RequestOptions, pod_limits, pod_requests
 from dray.accounting.quota import (
     REQUESTS,
     QuotaClasses,
     Usage,
     claim_usage,
     missing_amounts,
+    name_in,
     object_usage,
     owning_pod,
     pod_usage,
     quota_covers,
 )
+from dray.api.codec import to_object
+from dray.api.core import Pod
 from dray.api.dra.pod_claims import extended_resource_claim_name
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.safe_get import (
     mapping,
+    mappings,
     name_of,
     text,
     uid_of,
@@ -88,6 +95,137 @@ def _terminating(admission: Admission) -> errors.ApiError:
     }
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     return errors.forbidden(row_of(admission), admission.name, why, [cause])
+
+
+LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
+Amounts = Mapping[str, Quantity]
+
+
+class LimitRanger(AdmissionPlugin):
+    name = "LimitRanger"
+    resources = frozenset({("", "pods"), ("", "persistentvolumeclaims")})
+
+    def __init__(self, objects: ObjectLookup) -> None:
+        self._objects = objects
+
+    async def mutate(self, admission: Admission) -> None:
+        pod = admission.document
+        if admission.operation != CREATE or admission.attributes.subresource or not _is_pod(admission) or pod is None:
+            return
+        for limit_range in await self._ranges(admission):
+            _set_defaults(pod, limit_range)
+
+    async def validate(self, admission: Admission) -> None:
+        if admission.document is None or not self._is_bounded(admission):
+            return
+        for limit_range in await self._ranges(admission):
+            check = _pod_problems if _is_pod(admission) else _storage_problems
+            found = sorted({text for item in _items(limit_range) for text in check(admission.document, item)})
+            if found:
+                raise forbidden(admission, found[0] if len(found) == 1 else f"[{', '.join(found)}]")
+
+    def _is_bounded(self, admission: Admission) -> bool:
+        subresource = admission.attributes.subresource
+        if _is_pod(admission):
+            is_resize = admission.operation == UPDATE and subresource == "resize"
+            return is_resize or (admission.operation == CREATE and not subresource)
+        return admission.operation in (CREATE, UPDATE) and not subresource
+
+    async def _ranges(self, admission: Admission) -> list[Document]:
+        return await self._objects.list("", "limitranges", admission.attributes.namespace)
+
+
+def _items(limit_range: Document) -> list[Document]:
+    return mappings(limit_range, "spec", "limits")
+
+
+def _set_defaults(pod: Document, limit_range: Document) -> None:
+    """What a container leaves open; the pod says in an annotation what it was given."""
+    wanted: dict[str, Document] = {"limits": {}, "requests": {}}
+    for item in _items(limit_range):
+        if item.get("type") == "Container":
+            wanted["limits"] |= mapping(item, "default")
+            wanted["requests"] |= mapping(item, "defaultRequest")
+    notes: list[str] = []
+    for field, words in (("containers", "container"), ("initContainers", "init container")):
+        for container in mappings(pod, "spec", field):
+            notes += _given(container, wanted, words)
+    if notes:
+        text_ = f"LimitRanger plugin set: {'; '.join(notes)}"
+        metadata = pod.setdefault("metadata", {})
+        metadata["annotations"] = {**mapping(metadata, "annotations"), LIMIT_RANGER_ANNOTATION: text_}
+
+
+def _given(container: Document, wanted: dict[str, Document], words: str) -> Iterator[str]:
+    resources = {**mapping(container, "resources")}
+    for part_name, singular in (("requests", "request"), ("limits", "limit")):
+        said = mapping(resources, part_name)
+        missing = {name: amount for name, amount in wanted[part_name].items() if name not in said}
+        if missing:
+            resources[part_name] = {**said, **missing}
+            container["resources"] = resources
+            yield f"{', '.join(sorted(missing))} {singular} for {words} {name_in(container)}"
+
+
+def _pod_problems(pod: Document, item: Document) -> Iterator[str]:
+    if item.get("type") == "Container":
+        for container in (*mappings(pod, "spec", "containers"), *mappings(pod, "spec", "initContainers")):
+            own = mapping(container, "resources")
+            yield from _beyond(item, _amounts(mapping(own, "requests")), _amounts(mapping(own, "limits")))
+    elif item.get("type") == "Pod":
+        whole = to_object(pod, Pod)
+        options = RequestOptions(use_claim_status=False)
+        yield from _beyond(item, pod_requests(whole, options), pod_limits(whole, options))
+
+
+def _storage_problems(claim: Document, item: Document) -> Iterator[str]:
+    if item.get("type") != "PersistentVolumeClaim":
+        return
+    requests = _amounts(mapping(claim, "spec", "resources", "requests"))
+    for name, bound in _amounts(mapping(item, "min")).items():
+        yield from _below_minimum("PersistentVolumeClaim", name, bound, requests, {})
+    for name, bound in _amounts(mapping(item, "max")).items():
+        text_ = f"maximum {name} usage per PersistentVolumeClaim is {bound}"
+        if name not in requests:
+            yield f"{text_}.  No request is specified"
+        elif requests[name] > bound:
+            yield f"{text_}, but request is {requests[name]}"
+
+
+def _beyond(item: Document, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    kind = text(item, "type")
+    for name, bound in _amounts(mapping(item, "min")).items():
+        yield from _below_minimum(kind, name, bound, requests, limits)
+    for name, bound in _amounts(mapping(item, "max")).items():
+        text_ = f"maximum {name} usage per {kind} is {bound}"
+        if name not in limits:
+            yield f"{text_}.  No limit is specified"
+        elif limits[name] > bound:
+            yield f"{text_}, but limit is {limits[name]}"
+        elif name in requests and requests[name] > bound:
+            yield f"{text_}, but request is {requests[name]}"
+    for name, bound in _amounts(mapping(item, "maxLimitRequestRatio")).items():
+        yield from _above_ratio(kind, name, bound, requests, limits)
+
+
+def _below_minimum(kind: str, name: str, bound: Quantity, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    text_ = f"minimum {name} usage per {kind} is {bound}"
+    if name not in requests:
+        yield f"{text_}.  No request is specified"
+    elif requests[name] < bound:
+        yield f"{text_}, but request is {requests[name]}"
+    elif name in limits and limits[name] < bound:
+        yield f"{text_}, but limit is {limits[name]}"
+
+
+def _above_ratio(kind: str, name: str, bound: Quantity, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    text_ = f"{name} max limit to request ratio per {kind} is {bound}"
+    if name not in requests or not requests[name].nanos:
+        yield f"{text_}, but no request is specified or request is 0"
+    elif name not in limits or not limits[name].nanos:
+        yield f"{text_}, but no limit is specified or limit is 0"
+    elif limits[name].nanos * 10**9 > bound.nanos * requests[name].nanos:
+        yield f"{text_}, but provided ratio is {limits[name].nanos / requests[name].nanos:f}"
 
 
 CHARGE_ATTEMPTS = 20
