@@ -199,3 +199,43 @@ async def test_a_paused_deployment_is_scaled_but_not_rolled(cluster):
     await has_pods(cluster, 3)
     assert {pod.metadata.annotations.get("edition") for pod in await active(cluster)} == {None}
     await the_set(cluster)
+
+
+async def test_a_set_without_an_owner_is_taken_in_and_its_revision_counts(cluster):
+    await cluster.start(ReplicaSetController)
+    orphan = a_workload("ReplicaSet", replicas=1)
+    orphan["metadata"] |= {"name": "before", "labels": {"app": "app"}}
+    orphan["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "41"}
+    orphan["spec"]["template"]["spec"]["containers"][0]["image"] = "older"
+    await cluster.client.create(REPLICA_SETS, orphan)
+    other = a_workload("ReplicaSet", name="other", replicas=0)
+    other["metadata"]["labels"] = {"app": "other"}
+    await cluster.client.create(REPLICA_SETS, other)
+    await has_pods(cluster, 1)
+    await cluster.start(DeploymentController)
+    await cluster.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=1))
+
+    async def is_next():
+        deployment = await cluster.client.get(DEPLOYMENTS, "app", "ns")
+        return deployment.metadata.annotations.get("deployment.kubernetes.io/revision") == "42"
+
+    await cluster.eventually(is_next)
+    taken = await cluster.client.get(REPLICA_SETS, "before", "ns")
+    left = await cluster.client.get(REPLICA_SETS, "other", "ns")
+    assert [owner.name for owner in taken.metadata.owner_references] == ["app"]
+    assert left.metadata.owner_references == ()
+
+
+async def test_a_set_with_the_same_template_is_not_made_again(cluster):
+    orphan = a_workload("ReplicaSet", replicas=2)
+    orphan["metadata"] |= {"name": "before", "labels": {"app": "app"}}
+    await cluster.client.create(REPLICA_SETS, orphan)
+    await cluster.start(DeploymentController)
+    await cluster.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
+
+    async def is_taken():
+        taken = await cluster.client.get(REPLICA_SETS, "before", "ns")
+        return [owner.name for owner in taken.metadata.owner_references] == ["app"]
+
+    await cluster.eventually(is_taken)
+    assert len((await cluster.client.list(REPLICA_SETS, "ns")).items) == 1

@@ -6,10 +6,15 @@ history` and `undo` work), `minReadySeconds`, the progress deadline and conditio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from dray.api.matching import matches_labels
 from dray.api.workloads import Deployment, ReplicaSet
 from dray.client import (
+    BY_NAMESPACE,
     DEPLOYMENTS,
     NORMAL,
     REPLICA_SETS,
@@ -19,6 +24,7 @@ from dray.client import (
     MutationCache,
     Recorder,
     WorkQueue,
+    by_namespace,
     object_key,
     reference_to,
 )
@@ -29,6 +35,7 @@ from dray.controllers.deployment_rollout import next_sizes, report, surge_and_un
 from dray.controllers.owned_pods import BY_CONTROLLER, controller_of
 from dray.controllers.workload_status import write_status
 
+ORPHANS = "sets without a controller"
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 WORKERS = 5
@@ -48,7 +55,9 @@ class DeploymentController:
         self._informers = context.informers
         self._deployments = context.informers.of(DEPLOYMENTS)
         sets = context.informers.of(REPLICA_SETS)
+        self._deployments.add_indexer(BY_NAMESPACE, by_namespace)
         sets.add_indexer(BY_CONTROLLER, controller_of)
+        sets.add_indexer(ORPHANS, _orphans)
         self._sets: MutationCache[ReplicaSet] = MutationCache(sets, context.clock)
         self._recorder = recorder or EventRecorder(self._client, "deployment-controller")
         self.queue: WorkQueue[str] = WorkQueue("deployment", clock=context.clock, registry=context.registry)
@@ -62,6 +71,10 @@ class DeploymentController:
         for owner in replica_set.metadata.owner_references:
             if owner.controller and owner.kind == "Deployment":
                 self.queue.add(f"{replica_set.metadata.namespace}/{owner.name}")
+        for namespace in _orphans(replica_set):
+            for deployment in self._deployments.by_index(BY_NAMESPACE, namespace):
+                if matches_labels(deployment.spec.selector, replica_set.metadata.labels):
+                    self.queue.add(object_key(deployment))
 
     async def run(self) -> None:
         await self._informers.synced()
@@ -72,11 +85,32 @@ class DeploymentController:
         if deployment is None:
             return
         if deployment.metadata.deletion_timestamp is None:
+            await self._adopt(deployment)
             await self._roll(deployment)
         found = report(deployment, *self._editions(deployment), self._clock.now())
         await write_status(self._client, DEPLOYMENTS, deployment, found.status)
         if found.look_again_s is not None:
             self.queue.add_after(key, found.look_again_s)
+
+    async def _adopt(self, deployment: Deployment) -> None:
+        """Takes in the ReplicaSets that match and have nobody, unless the Deployment is on its way out."""
+        metadata = deployment.metadata
+        candidates = [
+            item
+            for item in self._sets.by_index(ORPHANS, metadata.namespace)
+            if item.metadata.deletion_timestamp is None
+            and matches_labels(deployment.spec.selector, item.metadata.labels)
+        ]
+        if not candidates:
+            return
+        current = await self._client.find(DEPLOYMENTS, metadata.name, metadata.namespace)
+        if current is None or current.metadata.uid != metadata.uid or current.metadata.deletion_timestamp is not None:
+            return
+        for item in candidates:
+            # With the revision that was decided on: of two who want the set, one is refused and looks again.
+            owners = [*msgspec.to_builtins(item.metadata.owner_references), _reference(deployment)]
+            revision = item.metadata.resource_version
+            await self._patch_set(item, {"metadata": {"resourceVersion": revision, "ownerReferences": owners}})
 
     def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
         return self._sets.by_index(BY_CONTROLLER, deployment.metadata.uid)
@@ -85,7 +119,7 @@ class DeploymentController:
         """The set of the template as it is now, if there is one, and all others."""
         edition = template_hash(deployment.spec.template)
         sets = self._owned(deployment)
-        new = next((item for item in sets if item.metadata.labels.get(HASH_LABEL) == edition), None)
+        new = next((item for item in sets if _edition_of(item) == edition), None)
         return new, [item for item in sets if item is not new]
 
     async def _roll(self, deployment: Deployment) -> None:
@@ -120,14 +154,7 @@ class DeploymentController:
         document = await self._client.get_document(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
         selector: dict[str, Any] = dict(document["spec"].get("selector") or {})
         selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: edition}
-        owner = {
-            "apiVersion": DEPLOYMENTS.api_version,
-            "kind": "Deployment",
-            "name": deployment.metadata.name,
-            "uid": deployment.metadata.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        owner = _reference(deployment)
         replica_set: Document = {
             "apiVersion": REPLICA_SETS.api_version,
             "kind": "ReplicaSet",
@@ -207,6 +234,27 @@ class DeploymentController:
 
 def _passed_on(deployment: Deployment) -> dict[str, str]:
     return {key: value for key, value in deployment.metadata.annotations.items() if key not in NOT_PASSED_ON}
+
+
+def _orphans(replica_set: ReplicaSet) -> Iterable[str]:
+    return () if any(True for _ in controller_of(replica_set)) else (replica_set.metadata.namespace,)
+
+
+def _reference(deployment: Deployment) -> Document:
+    return {
+        "apiVersion": DEPLOYMENTS.api_version,
+        "kind": "Deployment",
+        "name": deployment.metadata.name,
+        "uid": deployment.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _edition_of(replica_set: ReplicaSet) -> str:
+    """The hash of the set's template; a set that was taken in has no label with it."""
+    label = replica_set.metadata.labels.get(HASH_LABEL)
+    return label if label is not None else template_hash(replica_set.spec.template)
 
 
 def revision_of(replica_set: ReplicaSet) -> int:
