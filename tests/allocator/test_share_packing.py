@@ -34,7 +34,7 @@ def an_allocator(devices: list[tuple[int, str]]) -> Allocator:
     return Allocator(inventory, Ledger(), [class_object()])
 
 
-def a_claim(shares: list[tuple[int, str]]):
+def claim_of_shares(shares: list[tuple[int, str]]):
     """One request for each share, with its size and the model that it wants, if any."""
     requests = []
     for number, (memory, model) in enumerate(shares):
@@ -61,7 +61,7 @@ def first_of_all(devices: list[tuple[int, str]], shares: list[tuple[int, str]]) 
 )
 def test_the_answer_is_the_first_of_all_ways(devices, shares):
     with looking_ahead_at_once():
-        answer = an_allocator(devices).question([a_claim(shares)]).on(node_object())
+        answer = an_allocator(devices).question([claim_of_shares(shares)]).on(node_object())
     expected = first_of_all(devices, shares)
     if expected is None:
         assert isinstance(answer, NoFit)
@@ -74,9 +74,9 @@ def test_the_answer_is_the_first_of_all_ways(devices, shares):
 @given(seed=st.integers(0, 1000))
 def test_a_question_that_stays_open_changes_no_answer(seed):
     devices, shares = to_the_brim(5, 12, seed)
-    whole = an_allocator(devices).question([a_claim(shares)]).on(node_object())
+    whole = an_allocator(devices).question([claim_of_shares(shares)]).on(node_object())
     with patch.object(share_packing, "MOST_STATES", 3):
-        answer = an_allocator(devices).question([a_claim(shares)]).on(node_object())
+        answer = an_allocator(devices).question([claim_of_shares(shares)]).on(node_object())
     assert isinstance(whole, Allocation)
     assert isinstance(answer, Allocation)
     assert answer.devices() == whole.devices()
@@ -111,7 +111,7 @@ def test_devices_are_filled_to_the_brim_in_few_steps(size, capacity, most_steps,
 
     devices, shares = to_the_brim(size, capacity, 1)
     with patch.object(share_packing.SharePacking, "_sums_from", counting):
-        answer = an_allocator(devices).question([a_claim(shares)]).on(node_object())
+        answer = an_allocator(devices).question([claim_of_shares(shares)]).on(node_object())
     assert isinstance(answer, Allocation)
     assert answer.steps <= most_steps
     assert states <= most_states
@@ -120,8 +120,8 @@ def test_devices_are_filled_to_the_brim_in_few_steps(size, capacity, most_steps,
 def test_pieces_come_to_the_same_answer_and_pauses_are_short():
     """The work between two looks at the time is counted: tried fillings and states."""
     devices, shares = to_the_brim(10, 100, 1)
-    whole = an_allocator(devices).question([a_claim(shares)]).on(node_object())
-    question = an_allocator(devices).question([a_claim(shares)])
+    whole = an_allocator(devices).question([claim_of_shares(shares)]).on(node_object())
+    question = an_allocator(devices).question([claim_of_shares(shares)])
     work = [0]
     tried = share_packing.SharePacking._fillings
 

@@ -94,7 +94,7 @@ def running():
 def parts(running, tmp_path_factory):
     folder = tmp_path_factory.mktemp("parts")
     (folder / "scheduler.yaml").write_text(find("ConfigMap", "dray-scheduler")["data"]["scheduler.yaml"])
-    node_root = running.nodes._options.root / "node-1"
+    node_root = running.nodes.kubelets[0]._options.root_dir
     paths = ("--kubelet-root", str(node_root), "--cdi-dir", str(node_root / "cdi"))
     no_port = ("--secure-port", "0")
     parts = [

@@ -25,7 +25,7 @@ STAY = re.compile(
     r"|dray doctor .*--cdi-dir /var/run|kubectl (apply -k|create clusterrole|drain|apply -f \"\$)"
 )
 # Words that stand for something of the reader's.
-STAND_INS = re.compile(r"\.\.\.|…|COMMAND|\bNAME\b|NAMESPACE|\bFILE\b|KIND|EXPR|--context |^kubectl / ")
+STAND_INS = re.compile(r"\.\.\.|…|COMMAND|\bNAME\b|NAMESPACE|\bFILE\b|KIND|EXPR|--context |\bcellar\b|^kubectl / ")
 
 
 def pages() -> list[Path]:

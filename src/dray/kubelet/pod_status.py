@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dray.api.core import Container, Pod
+from dray.api.dra.pod_phase import TERMINAL_PHASES
 from dray.kubelet.runtime.interface import Exit
 
 Document = dict[str, Any]
@@ -243,7 +244,7 @@ def _readiness(pod: Pod, progress: PodProgress, phase: str) -> tuple[Verdict, Ve
 
 def _containers_ready(pod: Pod, progress: PodProgress, phase: str) -> Verdict:
     kind = "ContainersReady"
-    if phase in ("Succeeded", "Failed"):
+    if phase in TERMINAL_PHASES:
         return Verdict(kind, False, "PodCompleted" if phase == "Succeeded" else "PodFailed")
     sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
     unready = [each.name for each in (*sidecars, *pod.spec.containers) if not is_ready(progress, each)]

@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import grpc
 
+from dray.api.dra.consumption import CounterID, counter_totals, counters_drawn
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceAttribute, DeviceCapacity, ResourceSlice
 from dray.client import CLAIMS, PODS
@@ -60,11 +63,10 @@ def kinds_of(devices: Iterable[Device]) -> list[Device]:
 
 
 def _kind(device: Device) -> object:
-    counters = sorted(str(each.value) for taken in device.consumes_counters for each in taken.counters.values())
     return (
         frozenset(device.attributes),
         frozenset((name, str(each.value)) for name, each in device.capacity.items()),
-        tuple(counters),
+        tuple(sorted(counters_drawn(device).values())),
         bool(device.allow_multiple_allocations),
         device.binding_conditions,
         _takes_from_node(device),
@@ -203,32 +205,23 @@ def _requested_amounts(device: Device) -> Check:
 
 def partitions_of_one_card(slices: Sequence[ResourceSlice]) -> tuple[Device, Device] | None:
     """Two devices that draw from the same counter set, and between them do not ask more of it than it has."""
-    budgets = {
-        (each.spec.pool.name, shared.name): shared.counters for each in slices for shared in each.spec.shared_counters
-    }
-    by_set: dict[tuple[str, str], list[Device]] = {}
-    for each in slices:
-        for device in each.spec.devices:
-            if device.consumes_counters and not device.taints:
-                by_set.setdefault((each.spec.pool.name, device.consumes_counters[0].counter_set), []).append(device)
-    for key, devices in by_set.items():
-        budget = {name: counter.value for name, counter in budgets.get(key, {}).items()}
-        for number, first in enumerate(devices):
-            for second in devices[number + 1 :]:
-                if _fit(first, second, budget):
+    for pool in dict.fromkeys(each.spec.pool.name for each in slices):
+        own = [each for each in slices if each.spec.pool.name == pool]
+        totals = counter_totals(own)
+        by_set: dict[frozenset[str], list[Device]] = {}
+        for device in (device for each in own for device in each.spec.devices if not device.taints):
+            if drawn := counters_drawn(device):
+                by_set.setdefault(frozenset(name for name, _ in drawn), []).append(device)
+        for devices in by_set.values():
+            for first, second in combinations(devices, 2):
+                if _fit(first, second, totals):
                     return first, second
     return None
 
 
-def _fit(first: Device, second: Device, budget: Mapping[str, Quantity]) -> bool:
-    if len(first.consumes_counters) > 1 or len(second.consumes_counters) > 1:
-        return False
-    taken, more = first.consumes_counters[0].counters, second.consumes_counters[0].counters
-    zero = Quantity.ZERO
-    return all(
-        (taken[name].value if name in taken else zero) + (more[name].value if name in more else zero) <= total
-        for name, total in budget.items()
-    )
+def _fit(first: Device, second: Device, totals: Mapping[CounterID, int]) -> bool:
+    drawn = Counter(counters_drawn(first)) + Counter(counters_drawn(second))
+    return all(amount <= totals.get(counter, 0) for counter, amount in drawn.items())
 
 
 def _partitions(first: Device, second: Device) -> Check:
