@@ -149,7 +149,7 @@ def test_run_logs_and_delete(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("exec", "claimant", "--", "ls"), "exists as a status only: no process runs in it"),
+        (("exec", "claimant", "--", "no-such-program"), "no-such-program"),
         (("top", "nodes"), "Metrics API not available"),
         (("get", "widgets"), "doesn't have a resource type"),
         (("scale", "deployment", "none", "--replicas=2"), "not found"),

@@ -99,7 +99,7 @@ def test_command_lists_matches_misses_errors_and_hints(slices: str) -> None:
     assert 'model is "h100"' in lines[2]
     assert "no such key: model" in lines[3]
     assert lines[4].startswith("hint: ")
-    assert "did you mean `Model`?" in lines[4]
+    assert "did you mean “Model”?" in lines[4]
     assert lines[5] == "1 of 3 devices match, 1 miss, 1 fail; worst-case cost 5 of 1000000"
 
 
@@ -170,7 +170,7 @@ def test_command_for_programs(slices: str) -> None:
 def test_command_refuses_what_does_not_compile(slices: str) -> None:
     result = CliRunner().invoke(cel, ["devise.driver == 'x'", "-f", slices])
     assert result.exit_code == 1
-    assert "did you mean `device`?" in result.output
+    assert "did you mean “device”?" in result.output
 
 
 def test_command_warns_of_what_cannot_be_stored(slices: str) -> None:

@@ -36,7 +36,7 @@ def test_the_script_is_printed_and_the_shell_takes_it(shell):
     ("words", "expected"),
     [
         pytest.param("dray sch", {"scheduler"}, id="command"),
-        pytest.param("dray up --no", {"--nodes"}, id="option"),
+        pytest.param("dray up --no", {"--nodes", "--node-pools"}, id="option"),
         pytest.param("dray completion z", {"zsh"}, id="choice"),
     ],
 )
