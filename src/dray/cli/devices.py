@@ -6,7 +6,7 @@ import click
 
 from dray.api.dra.device_use import IS_HELD
 from dray.cli.cluster_source import LiveCluster, load_dump, source_options
-from dray.cli.name_completion import ObjectName
+from dray.cli.name_completion import nodes_option
 from dray.cli.options import output_option
 from dray.cli.output import write_document
 from dray.explain.device_table import NOT_HELD, DeviceTable, devices_text
@@ -14,14 +14,7 @@ from dray.explain.device_table import NOT_HELD, DeviceTable, devices_text
 
 @click.command()
 @source_options
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    metavar="NAME",
-    type=ObjectName("Node"),
-    help="Only devices of this node; may be repeated.",
-)
+@nodes_option("Only devices of this node; may be repeated.")
 @click.option(
     "--driver", "drivers", multiple=True, metavar="NAME", help="Only devices of this driver; may be repeated."
 )

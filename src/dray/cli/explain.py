@@ -14,7 +14,7 @@ from dray.api.core import Pod
 from dray.api.dra.pod_phase import is_active, is_bound
 from dray.cli.cluster_source import LiveCluster, fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
-from dray.cli.name_completion import ObjectName
+from dray.cli.name_completion import ObjectName, nodes_option
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import show_line, show_painted, wants_colour, write_document
 from dray.explain.cluster_objects import ClusterObjects
@@ -40,14 +40,7 @@ _POD_WORDS = ("pod", "pods", "po")
     help="Default: as the kubeconfig says.",
 )
 @click.option("--all", "every", is_flag=True, help="Every pod that waits or is kept from starting, grouped by cause.")
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    metavar="NAME",
-    type=ObjectName("Node"),
-    help="Look at this node in depth; may be repeated.",
-)
+@nodes_option("Look at this node in depth; may be repeated.")
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
 @output_option("wide shows every node.")
 @gate_options

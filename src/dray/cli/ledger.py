@@ -6,7 +6,7 @@ import click
 
 from dray.accounting import NodeLedger
 from dray.cli.cluster_source import LiveCluster, load_dump, source_options
-from dray.cli.name_completion import ObjectName
+from dray.cli.name_completion import nodes_option
 from dray.cli.options import output_option
 from dray.cli.output import show_line, write_document
 from dray.explain.node_ledgers import NodeLedgers, ledgers_document, ledgers_of, nodes_table, rows_table
@@ -17,9 +17,7 @@ from dray.explain.node_ledgers import NodeLedgers, ledgers_document, ledgers_of,
 @click.option(
     "--why", metavar="RESOURCE", help="Every row behind the requested amount: pod, container or claim, device."
 )
-@click.option(
-    "--node", "nodes", multiple=True, metavar="NAME", type=ObjectName("Node"), help="Only this node; may be repeated."
-)
+@nodes_option("Only this node; may be repeated.")
 @output_option("wide shows every resource.")
 def ledger(files: tuple[str, ...], live: LiveCluster, why: str | None, nodes: tuple[str, ...], output: str) -> None:
     """What each node can give, what pods ask of it by spec and by claim, and what is free.

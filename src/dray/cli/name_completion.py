@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -51,3 +51,8 @@ async def _names_of(kind: str, ctx: click.Context) -> set[str]:
             return {each.metadata.name for each in (await client.list(chosen, namespace)).items}
     finally:
         await client.close()
+
+
+def nodes_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--node NAME`, any number of times; the command gets them as `nodes`."""
+    return click.option("--node", "nodes", multiple=True, metavar="NAME", type=ObjectName("Node"), help=help_text)

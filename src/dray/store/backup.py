@@ -33,8 +33,8 @@ _FIRST_DELETION = tables.MAX_OPERATIONS // 2
 # etcd does not tell when a key expires, only that it does.
 EXPIRES_AFTER_S = 3600
 _BYTES_OF_ONE_COMMIT = 500_000
-# What a store without objects may hold: etcd's tick.
-USED = "/registry/"
+# Where objects lie. A store without them may still hold etcd's tick.
+OBJECTS = "/registry/"
 # How many of the oldest keys are looked at to tell one cluster from another; most of them never change.
 _COMPARED_KEYS = 50
 
@@ -199,23 +199,19 @@ class Backup:
         return added
 
     def _add_changes(self, versions: Iterable[CopiedVersion]) -> int:
-        return sum(self._enter(version) for version in versions)
+        added = 0
+        for version in versions:
+            tables.enter_version(self._connection, *version)
+            added += 1
+        return added
 
     def _add_all(self, portion: Portion) -> int:
         """Values that are not known yet; a key that the source lacks was deleted meanwhile."""
         known = tables.read_revisions(self._connection)
-        added = 0
-        for version in portion.versions:
-            if known.pop(version.key, 0) != tables.revision_of(version.seq):
-                added += self._enter(version)
-        for number, key in enumerate(known):
-            seq = tables.first_seq(portion.revision) + _FIRST_DELETION + number
-            added += self._enter(CopiedVersion(seq, key, None, 0))
-        return added
-
-    def _enter(self, version: CopiedVersion) -> bool:
-        tables.enter_version(self._connection, version.seq, version.key, version.value, version.created)
-        return True
+        new = (each for each in portion.versions if known.pop(each.key, 0) != tables.revision_of(each.seq))
+        added = self._add_changes(new)
+        first = tables.first_seq(portion.revision) + _FIRST_DELETION
+        return added + self._add_changes(CopiedVersion(first + at, key, None, 0) for at, key in enumerate(known))
 
     # --- restoring
 
@@ -275,7 +271,7 @@ class Backup:
     async def restore_into(self, revision: int, store: Store) -> int:
         """Writes the state at a revision into an empty store. An etcd counts its own revisions, so they begin anew."""
         self.check_revision(revision)
-        if (await store.list(USED, limit=1)).entries:
+        if (await store.list(OBJECTS, limit=1)).entries:
             raise NotRestorable("the store holds objects already; a restore needs an empty one")
         count = 0
         for puts in self._commits_of(revision):
