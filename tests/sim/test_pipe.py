@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
+import time
 
 import msgspec
 import pytest
 
 from dray.client import CONFIG_MAPS, ApiError, Client, Handler, Informer, ServerUnreachable
-from dray.client.frames import LENGTH, Dropped, Ended, FramePipe
+from dray.client.frames import LENGTH, Chunk, Dropped, Ended, FramePipe
 from dray.client.pipe import PipeTransport
 from dray.features import FeatureGates
 from dray.scheduler.config import API_VERSION, parse
@@ -152,6 +153,26 @@ def test_frames_survive_being_cut_anywhere(size):
     for start in range(0, len(sent), size):
         pipe.data_received(bytes(sent[start : start + size]))
     assert taken == frames
+
+
+def test_a_large_frame_in_many_pieces_is_put_together_once():
+    """Joining what has arrived with each new piece would move 80 GB here."""
+    sent, taken = bytearray(), []
+
+    class Wire:
+        def write(self, data):
+            sent.extend(data)
+
+    pipe = FramePipe(taken.append, lambda: None)
+    pipe.connection_made(Wire())
+    large = Chunk(7, b"x" * (12 * 2**20))
+    for frame in (Dropped(1), large, Dropped(2)):
+        pipe.send(frame)
+    started = time.process_time()
+    for start in range(0, len(sent), 1000):
+        pipe.data_received(bytes(sent[start : start + 1000]))
+    assert taken == [Dropped(1), large, Dropped(2)]
+    assert time.process_time() - started < 2.0
 
 
 def test_loop_options_are_the_same_in_the_other_process():

@@ -66,7 +66,9 @@ class FramePipe(asyncio.Protocol):
     def __init__(self, on_frame: Callable[[Frame], None], on_lost: Callable[[], None]) -> None:
         self._on_frame, self._on_lost = on_frame, on_lost
         self._transport: asyncio.Transport | None = None
-        self._rest = b""
+        # Of a frame that has not arrived whole: its parts so far, how long they are together, and how long they must be.
+        self._parts: list[bytes] = []
+        self._held = self._needed = 0
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -87,16 +89,25 @@ class FramePipe(asyncio.Protocol):
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        data = self._rest + data if self._rest else data
-        at, end = 0, len(data)
+        if self._parts:
+            self._parts.append(data)
+            self._held += len(data)
+            if self._held < self._needed:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+        at, end, needed = 0, len(data), LENGTH.size
         while end - at >= LENGTH.size:
             begin = at + LENGTH.size
             (length,) = LENGTH.unpack_from(data, at)
             if end - begin < length:
+                needed = LENGTH.size + length
                 break
             at = begin + length
             self._on_frame(_decode(data[begin:at]))
-        self._rest = data[at:]
+        if at < end:
+            self._parts.append(data[at:])
+            self._held, self._needed = end - at, needed
 
     # --- what both ends call
 
