@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import ssl
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 from aiohttp import web
 
-from dray.apiserver.security.certificates import Authority
+from dray.apiserver.security.certificates import LIFETIME, Authority
 from dray.client import PODS, ApiError, Client, Connection, Handler, Informer, ServerUnreachable
-from dray.client.credentials import NoCredentials, Proof, StaticToken, TokenFile
+from dray.client.credentials import CertificateFiles, NoCredentials, Proof, StaticToken, TokenFile
 from dray.client.https import HttpsTransport
 from dray.client.transport import Call
 from tests.waiting import eventually, let_others_run
@@ -86,6 +87,43 @@ async def test_a_new_client_certificate_is_used_for_new_requests(authority, serv
         credentials.user = "two"
         assert (await client.get(PODS, "p", "ns")).metadata.name == "two"
         await client.close()
+
+
+def write_pair(folder, pair):
+    (folder / "client.crt").write_bytes(pair.certificate_pem)
+    (folder / "client.key").write_bytes(pair.key_pem)
+
+
+def ends_in(authority, user, seconds):
+    return authority.issue_client(user, [], datetime.now(UTC) - LIFETIME + timedelta(seconds=seconds))
+
+
+async def test_a_certificate_that_has_ended_is_read_again_at_once(authority, server_tls, tmp_path):
+    async def handler(request):
+        subject = dict(item[0] for item in request.transport.get_extra_info("peercert")["subject"])
+        return web.json_response({"metadata": {"name": subject["commonName"]}})
+
+    write_pair(tmp_path, ends_in(authority, "ended", -1))
+    files = CertificateFiles(tmp_path / "client.crt", tmp_path / "client.key", NoCredentials())
+    async with serving(server_tls, handler) as url:
+        client = client_for(url, authority, files)
+        with pytest.raises(ServerUnreachable):
+            await client.get(PODS, "p", "ns")
+        write_pair(tmp_path, ends_in(authority, "new", 3600))
+        assert (await client.get(PODS, "p", "ns")).metadata.name == "new"
+        await client.close()
+
+
+async def test_a_key_is_not_shown_with_the_certificate_of_another(authority, tmp_path):
+    """Certificate and key are replaced one after the other; a look between the two sees halves of both."""
+    old, new = ends_in(authority, "old", 5), ends_in(authority, "new", 3600)
+    write_pair(tmp_path, old)
+    files = CertificateFiles(tmp_path / "client.crt", tmp_path / "client.key", NoCredentials())
+    assert (await files.proof()).client_certificate == old.certificate_pem
+    (tmp_path / "client.crt").write_bytes(new.certificate_pem)
+    assert (await files.proof()).client_certificate == old.certificate_pem
+    (tmp_path / "client.key").write_bytes(new.key_pem)
+    assert (await files.proof()).client_certificate == new.certificate_pem
 
 
 async def test_an_unknown_authority_is_not_trusted(authority, server_tls):

@@ -98,13 +98,17 @@ class TokenFile:
 
 
 class CertificateFiles:
-    """A client certificate whose files another program renews, together with the user's other credentials."""
+    """A client certificate whose files another program renews, together with the user's other credentials.
+
+    They are read again every few minutes, when the server refuses them, and when the certificate ends.
+    """
 
     def __init__(self, certificate: Path, key: Path, others: ClientCredentials) -> None:
         self._certificate, self._key = certificate, key
         self._others = others
         self._pair: tuple[bytes, bytes] | None = None
         self._read_at = 0.0
+        self._expires_at = float("inf")
 
     async def proof(self) -> Proof:
         certificate, key = self._read()
@@ -117,13 +121,34 @@ class CertificateFiles:
 
     def _read(self) -> tuple[bytes, bytes]:
         now = time.monotonic()
-        if self._pair is None or now - self._read_at > CERTIFICATE_FILE_LIFETIME_S:
-            try:
-                self._pair = self._certificate.read_bytes(), self._key.read_bytes()
-            except OSError as error:
-                raise CredentialsError(f"client certificate: {error}") from None
-            self._read_at = now
-        return self._pair
+        is_due = now - self._read_at > CERTIFICATE_FILE_LIFETIME_S or time.time() > self._expires_at - EXPIRY_MARGIN_S
+        if self._pair is not None and not is_due:
+            return self._pair
+        try:
+            pair = self._certificate.read_bytes(), self._key.read_bytes()
+        except OSError as error:
+            raise CredentialsError(f"client certificate: {error}") from None
+        expires_at = _end_of_pair(*pair)
+        if expires_at is None:
+            # Somebody is replacing the files, one after the other: both are there at the next look.
+            if self._pair is None:
+                raise CredentialsError(f"client certificate: {self._key} is not the key of {self._certificate}")
+            return self._pair
+        self._pair, self._read_at, self._expires_at = pair, now, expires_at
+        return pair
+
+
+def _end_of_pair(certificate: bytes, key: bytes) -> float | None:
+    """When a certificate ends, None if the key belongs to another one. TLS complains later about bytes that are neither."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        is_pair = load_pem_private_key(key, None).public_key() == found.public_key()
+    except (ValueError, TypeError):
+        return float("inf")
+    return found.not_valid_after_utc.timestamp() if is_pair else None
 
 
 @dataclass(slots=True)
