@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.conftest import Etcd
 from tests.waiting import eventually
 
-from dray.apiserver.security.certificates import Authority
+from dray.apiserver.security.certificates import Authority, Pair
 from dray.store.errors import Compacted, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Page, Store
@@ -191,33 +192,51 @@ async def test_a_watch_that_missed_a_compaction_is_told(own_etcd, tmp_path: Path
     await store.close()
 
 
-async def test_tls_with_client_certificates(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    authority = Authority.create("etcd-ca")
-    server = authority.issue_server("etcd", ["127.0.0.1"])
-    client = authority.issue_client("dray", ())
-    for name, text in (
-        ("ca.pem", authority.certificate_pem),
-        ("server.pem", server.certificate_pem),
-        ("server-key.pem", server.key_pem),
-        ("client.pem", client.certificate_pem),
-        ("client-key.pem", client.key_pem),
-    ):
-        (tmp_path / name).write_bytes(text)
+def write_pair(folder: Path, name: str, pair: Pair) -> None:
+    (folder / f"{name}.pem").write_bytes(pair.certificate_pem)
+    (folder / f"{name}-key.pem").write_bytes(pair.key_pem)
+
+
+def start_with_tls(own_etcd: Etcd, authority: Authority, folder: Path) -> str:
+    """An etcd that wants client certificates; the options of the store's URL that name ours."""
+    write_pair(folder, "server", authority.issue_server("etcd", ["127.0.0.1"]))
+    write_pair(folder, "client", authority.issue_client("dray", ()))
+    (folder / "ca.pem").write_bytes(authority.certificate_pem)
     own_etcd.scheme = "https"
     own_etcd.flags = (
-        *("--cert-file", str(tmp_path / "server.pem"), "--key-file", str(tmp_path / "server-key.pem")),
-        *("--client-cert-auth", "--trusted-ca-file", str(tmp_path / "ca.pem")),
+        *("--cert-file", str(folder / "server.pem"), "--key-file", str(folder / "server-key.pem")),
+        *("--client-cert-auth", "--trusted-ca-file", str(folder / "ca.pem")),
     )
     own_etcd.start()
-    files = f"ca={tmp_path}/ca.pem&cert={tmp_path}/client.pem&key={tmp_path}/client-key.pem"
     own_etcd.until_healthy(
-        "--cacert", f"{tmp_path}/ca.pem", "--cert", f"{tmp_path}/client.pem", "--key", f"{tmp_path}/client-key.pem"
+        "--cacert", f"{folder}/ca.pem", "--cert", f"{folder}/client.pem", "--key", f"{folder}/client-key.pem"
     )
+    return f"ca={folder}/ca.pem&cert={folder}/client.pem&key={folder}/client-key.pem"
+
+
+async def test_tls_with_client_certificates(own_etcd: Etcd, tmp_path: Path) -> None:
+    files = start_with_tls(own_etcd, Authority.create("etcd-ca"), tmp_path)
     store = await open_store(f"etcd://{own_etcd.address}?{files}", tmp_path)
     assert await store.create("/a", b"1") > 0
     await store.close()
     with pytest.raises(StoreUnavailable):
         await open_store(f"etcd://{own_etcd.address}?ca={tmp_path}/ca.pem", tmp_path)
+
+
+async def test_renewed_certificates_are_taken_from_their_files(own_etcd: Etcd, tmp_path: Path) -> None:
+    files = start_with_tls(own_etcd, Authority.create("etcd-ca"), tmp_path)
+    store = await open_store(f"etcd://{own_etcd.address}?{files}", tmp_path)
+    revision = await store.create("/a", b"1")
+    own_etcd.kill()
+    start_with_tls(own_etcd, Authority.create("next-ca"), tmp_path)
+
+    async def is_back() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            return await store.update("/a", b"2", revision) > revision
+        return False
+
+    await eventually(is_back, "the store to use the renewed certificates")
+    await store.close()
 
 
 async def test_users_and_passwords(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

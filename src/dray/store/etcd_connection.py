@@ -61,11 +61,15 @@ class EtcdConnection:
 
     Reads are tried on every endpoint. A write is sent once: whether a write that got no answer has happened is
     unknown, and repeating it would take the answer for someone else's change.
+
+    Certificates may be renewed in their files: after a failure they are looked at again, and new ones mean new channels.
     """
 
     def __init__(self, address: StoreAddress) -> None:
         self._address = address
         self._endpoints = [EtcdEndpoint(host, address) for host in address.endpoints]
+        # With earlier certificates: calls and watches that are under way on them end by themselves.
+        self._retired: list[EtcdEndpoint] = []
         self._current = 0
         self._token = ""
         self._authenticating = asyncio.Lock()
@@ -79,7 +83,7 @@ class EtcdConnection:
         return len(self._endpoints)
 
     async def close(self) -> None:
-        for endpoint in self._endpoints:
+        for endpoint in (*self._endpoints, *self._retired):
             await endpoint.channel.close(None)
 
     async def read(self, call: Callable[[EtcdEndpoint], Any], request: Any) -> Any:
@@ -131,9 +135,19 @@ class EtcdConnection:
             self._token = ""
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             self._current = (self._current + 1) % len(self._endpoints)
+            self._take_renewed_certificates()
         is_refused = code in _REFUSALS or any(refusal in text for refusal in _REFUSING_TEXTS)
         kind = StoreRefuses if is_refused else StoreUnavailable
         return kind(f"etcd at {','.join(self._address.endpoints)}: {text or code.name}")
+
+    def _take_renewed_certificates(self) -> None:
+        if not self._address.tls:
+            return
+        renewed = self._address.with_files_of_now()
+        if renewed != self._address:
+            self._address = renewed
+            self._retired += self._endpoints
+            self._endpoints = [EtcdEndpoint(host, renewed) for host in renewed.endpoints]
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
         """The responses of one watch; ends with a StoreError when the stream breaks."""

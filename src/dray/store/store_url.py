@@ -30,6 +30,8 @@ class StoreAddress:
     key: bytes | None = None
     user: str = ""
     password: str = ""
+    # As it was given; its files may be renewed.
+    url: str = ""
 
     @staticmethod
     def parse(url: str) -> "StoreAddress":
@@ -57,7 +59,15 @@ class StoreAddress:
             key=files.get("key"),
             user=unquote(user),
             password=unquote(password),
+            url=url,
         )
+
+    def with_files_of_now(self) -> "StoreAddress":
+        """The same address with certificates that may have been renewed; itself while they cannot be read."""
+        try:
+            return StoreAddress.parse(self.url) if self.url else self
+        except StoreError:
+            return self
 
 
 def _read(path: str) -> bytes:
