@@ -93,3 +93,18 @@ async def test_objects_nobody_tracked(server: Client) -> None:
     await server.send("PUT", f"{CLAIMS}/c", made)
     refused = await server.patch(f"{CLAIMS}/c?fieldManager=m", config(a="2"), "apply")
     assert 'conflict with "before-first-apply" using resource.k8s.io/v1' in refused.body["message"]
+
+
+async def test_an_entry_that_nobody_applies_any_more_takes_its_defaults_along(server: Client) -> None:
+    """The server fills in `conditions` of a device's status, which nobody owns."""
+    await server.post(CLAIMS, gold_claim("c"))
+    claim = (await server.get(f"{CLAIMS}/c")).body
+    [request] = claim["spec"]["devices"]["requests"]
+    results = [{"request": request["name"], "driver": "gpu.example.com", "pool": "n", "device": "d"}]
+    claim["status"] = {"allocation": {"devices": {"results": results}}}
+    assert (await server.send("PUT", f"{CLAIMS}/c/status", claim)).status == 200
+    for devices in ([{"driver": "gpu.example.com", "pool": "n", "device": "d"}], []):
+        applied = {**config(), "status": {"devices": devices}}
+        answer = await server.patch(f"{CLAIMS}/c/status?fieldManager=gpu.example.com", applied, "apply")
+        assert answer.status == 200, answer.body
+        assert len(answer.body["status"].get("devices") or []) == len(devices)

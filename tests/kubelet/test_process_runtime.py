@@ -1,5 +1,6 @@
 """Containers as real processes."""
 
+import json
 import os
 import signal
 import sys
@@ -158,9 +159,23 @@ async def test_hooks_run_around_the_container(runtime, tmp_path):
     assert (tmp_path / "hooks").read_text().split() == ["1", "2", "3"]
 
 
+async def test_hooks_read_the_state_of_the_container(runtime, tmp_path):
+    def hook(name):
+        return Hook(hook_name=name, path="/bin/sh", args=("sh", "-c", f'cat > "{tmp_path}/{name}"'))
+
+    edits = ContainerEdits(hooks=(hook("createRuntime"), hook("poststart"), hook("poststop")))
+    container = await start(runtime, a_spec(tmp_path, "sleep", "0.2", edits=edits))
+    await container.wait()
+    states = [json.loads((tmp_path / each.hook_name).read_text()) for each in edits.hooks]
+    assert [each["status"] for each in states] == ["creating", "running", "stopped"]
+    assert {each["id"] for each in states} == {container.id}
+    assert (states[0]["pid"], states[2]["pid"]) == (os.getpid(), 0), "without isolation, the agent's namespaces"
+
+
 async def test_a_failing_hook_before_the_start_fails_the_container(runtime, tmp_path):
-    edits = ContainerEdits(hooks=(Hook(hook_name="createRuntime", path="/bin/false"),))
-    with pytest.raises(ContainerError, match="exit code 1"):
+    script = "echo no such interface >&2; exit 1"
+    edits = ContainerEdits(hooks=(Hook(hook_name="createRuntime", path="/bin/sh", args=("sh", "-c", script)),))
+    with pytest.raises(ContainerError, match="exit code 1: no such interface"):
         await start(runtime, a_spec(tmp_path, "true", edits=edits))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dray.api.cdi import ContainerEdits, Mount
+from dray.api.cdi import ContainerEdits, Hook, Mount
 from dray.api.core import Pod
 from dray.clock import RealClock
 from dray.kubelet.errors import ContainerError
@@ -246,3 +246,24 @@ async def test_a_mount_path_does_not_climb_out(node: Node, tmp_path: Path) -> No
     ended, _ = await node.run("true", volumes=(VolumeFiles(volume, climbing, False),))
     assert ended.code == 0
     assert not (tmp_path / "made-by-root").exists()
+
+
+async def test_a_hook_reaches_the_namespaces_before_the_command_runs(node: Node) -> None:
+    """A hook gets the number of a process in the container's namespaces, and the command begins after it."""
+    script = """pid=$(sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p'); nsenter --target "$pid" --net ip link add dray-h type veth"""
+    hook = Hook(
+        hook_name="createRuntime", path="/bin/sh", args=("sh", "-c", script), env=(f"PATH={os.environ['PATH']}",)
+    )
+    container = await node.start("cut -d: -f1 /proc/net/dev", edits=ContainerEdits(hooks=(hook,)))
+    await container.wait()
+    assert "dray-h" in node.log.read_text().split()
+
+
+async def test_nothing_is_left_of_a_container_whose_hook_fails(node: Node, tmp_path: Path) -> None:
+    script = f"""sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p' > {tmp_path}/pid; exit 1"""
+    hook = Hook(hook_name="createRuntime", path="/bin/sh", args=("sh", "-c", script))
+    with pytest.raises(ContainerError, match="exit code 1"):
+        await node.start("echo began; sleep 1000", edits=ContainerEdits(hooks=(hook,)))
+    waiting = int((tmp_path / "pid").read_text())
+    await eventually(lambda: not Path(f"/proc/{waiting}").exists())
+    assert "began" not in node.log.read_text()

@@ -14,6 +14,7 @@ from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
 from dray.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.resource import (
+    AllocatedDeviceStatus,
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     Counter,
@@ -23,6 +24,7 @@ from dray.api.resource import (
     DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
+    NetworkDeviceData,
     NodeAllocatableMapping,
     NodeAllocatableOverhead,
     NodeAllocatableResource,
@@ -49,6 +51,7 @@ from dray.driver.running_driver import (
 
 __all__ = [
     "AllocatedDevice",
+    "AllocatedDeviceStatus",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "ClaimReference",
@@ -70,6 +73,7 @@ __all__ = [
     "Hook",
     "Mount",
     "NetDevice",
+    "NetworkDeviceData",
     "NodeAllocatableMapping",
     "NodeAllocatableOverhead",
     "NodeAllocatableResource",

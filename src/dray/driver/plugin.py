@@ -2,7 +2,7 @@
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from dray.api.cdi import ContainerEdits
 from dray.api.core import NodeSelector
 from dray.api.quantity import Quantity
-from dray.api.resource import CounterSet, Device, ResourceClaim
+from dray.api.resource import AllocatedDeviceStatus, CounterSet, Device, ResourceClaim
 from dray.telemetry import Registry
 
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
@@ -138,6 +138,9 @@ class DeviceHealth:
             )
 
 
+ReportStatus = Callable[[ClaimReference, Sequence[AllocatedDeviceStatus]], None]
+
+
 class Driver(ABC):
     """Subclass this. `prepare`, `unprepare` and `health` may be plain or async; plain ones run in a thread."""
 
@@ -146,6 +149,13 @@ class Driver(ABC):
 
     published_pools: tuple[Pool, ...] = ()
     """What `pools` answered last; set by the kit."""
+
+    report_status: ReportStatus = staticmethod(lambda claim, devices: None)
+    """Tells the API what became of a claim's devices, in `status.devices` of the claim: conditions, data, network data.
+
+    Set by the kit before `restore`. It may be called at any time and from any thread, and returns at once: the kit fills in
+    the driver's name, writes in the background, and tries again. A report replaces the one before; an empty one removes it.
+    """
 
     leaves_traces: bool = False
     """Whether `prepare` starts or changes something that outlives the driver's process.

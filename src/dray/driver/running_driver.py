@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from dray.api.cdi import DYNAMIC_DIR
 from dray.api.meta import OwnerReference
 from dray.api.names import subdomain_problems
-from dray.api.resource import Device, DeviceAttribute, ResourceClaim
+from dray.api.resource import AllocatedDeviceStatus, Device, DeviceAttribute, ResourceClaim
 from dray.atomic_files import private_folder
 from dray.client import CLAIMS, NODES, ApiError, Client, ServerUnreachable, connect
 from dray.clock import Clock
@@ -46,6 +46,9 @@ from dray.proto import (
 )
 from dray.signals import stop_signal
 from dray.telemetry import Registry, set_up_logging
+
+if TYPE_CHECKING:
+    from dray.driver.device_status import StatusWriter
 
 log = logging.getLogger(__name__)
 
@@ -294,9 +297,16 @@ class RunningDriver:
         self.server = DriverServer(driver.name, self._preparer, sockets.service, sockets.registration, health)
         self.publisher: SlicePublisher | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._statuses: StatusWriter | None = None
 
     async def start(self) -> None:
         """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
+        loop = asyncio.get_running_loop()
+
+        def report_status(claim: ClaimReference, devices: Sequence[AllocatedDeviceStatus]) -> None:
+            loop.call_soon_threadsafe(self._report_status, claim, devices)
+
+        self.driver.report_status = report_status
         await asyncio.to_thread(self.driver.restore, self._data_dir)
         # Before the first call: a claim is refused if its devices are not among these.
         self.driver.published_pools = await self._pools()
@@ -308,6 +318,14 @@ class RunningDriver:
         self.server.when_registered(self.publisher.kubelet_came)
         await self.republish()
         self._in_background(self._watch(), f"watch of {self.driver.name}")
+
+    def _report_status(self, claim: ClaimReference, devices: Sequence[AllocatedDeviceStatus]) -> None:
+        if self._statuses is None:
+            from dray.driver.device_status import StatusWriter
+
+            self._statuses = StatusWriter(self._client, self.driver.name)
+            self._in_background(self._statuses.run(), f"device status of {self.driver.name}")
+        self._statuses.put(claim, devices)
 
     def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))

@@ -16,6 +16,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,9 @@ log = logging.getLogger(__name__)
 _SUPERVISE = 'trap : TERM INT HUP; "$@"; code=$?; echo $code > "$DRAY_EXIT_FILE"; exit $code'
 # Programs that stand between the supervising shell and an isolated command.
 _BETWEEN = (str(START).encode(), INIT.encode())
+_READS_WHAT_TO_BECOME = b"\0".join((os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(START)))
+_BEFORE_THE_COMMAND = ("prestart", "createRuntime", "createContainer")
+_NAMESPACES_WITHIN_S = 10
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Metadata files are mounted below this; other mount points must exist on the machine.
 _OWN_MOUNT_ROOT = "/var/run/kubernetes.io"
@@ -158,7 +162,7 @@ class ProcessContainer:
         if self._terminal is not None:
             self._terminal.close()
         for hook in self._hooks:
-            await _run_hook(hook, "poststop")
+            await _run_hook(hook, _oci_state(self.id, self._folder, "stopped"))
         code = _exit_code(self._folder)
         if code is None and status is not None:
             code = status
@@ -213,11 +217,16 @@ class ProcessRuntime(RuntimeWithoutImages):
         folder = Path(sandbox) / "containers" / spec.name
         private_folder(folder)
         _exit_file(folder).unlink(missing_ok=True)
-        for hook in spec.edits.hooks:
-            if hook.hook_name in ("prestart", "createRuntime", "createContainer"):
-                await _run_hook(hook, hook.hook_name)
+        hooks = [hook for hook in spec.edits.hooks if hook.hook_name in _BEFORE_THE_COMMAND]
+        if self._isolation is None:
+            # There are no namespaces but the agent's own.
+            await _run_hooks(hooks, _oci_state(id_, folder, "creating", os.getpid()))
         terminal = _terminal_of(spec)
-        pid = self._spawn(pod, spec, folder, terminal)
+        waiting = self._spawn(pod, spec, folder, terminal)
+        if self._isolation is not None:
+            await _run_hooks_inside(waiting, hooks, _oci_state(id_, folder, "created"))
+        waiting.become()
+        pid = waiting.pid
         state: dict[str, Any] = {
             "pid": pid,
             "start": _start_time(pid),
@@ -230,9 +239,8 @@ class ProcessRuntime(RuntimeWithoutImages):
         state["place"] = self._place_of(pod, spec)
         with open_private(_state_file(folder), "w") as file:
             file.write(json.dumps(state))
-        for hook in spec.edits.hooks:
-            if hook.hook_name == "poststart":
-                await _run_hook(hook, "poststart")
+        poststart = [hook for hook in spec.edits.hooks if hook.hook_name == "poststart"]
+        await _run_hooks(poststart, _oci_state(id_, folder, "running", pid))
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
         ended = self._follow_log(spec.log_path)
         return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal)
@@ -253,7 +261,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         self._log_times.follow(path)
         return lambda: self._log_times.unfollow(path)
 
-    def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path, terminal: HeldTerminal | None) -> int:
+    def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path, terminal: HeldTerminal | None) -> _WaitingProcess:
         environment = _environment(spec)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
@@ -275,7 +283,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         if mounts:
             argv = _with_mounts(argv, mounts)
         told, tell = os.pipe()
-        with open(told, "rb"), open(tell, "wb") as pipe, spec.log_path.open("ab") as log_file:
+        with open(told, "rb"), spec.log_path.open("ab") as log_file:
             output = log_file.fileno() if terminal is None or not terminal.has_terminal else terminal.theirs
             try:
                 process = subprocess.Popen(
@@ -289,15 +297,15 @@ class ProcessRuntime(RuntimeWithoutImages):
                     pass_fds=[told] if start.told else [],
                     preexec_fn=_begin_with(cpus_of_environment(environment), terminal),
                 )
-                pipe.write(start.told)
             except (OSError, ValueError) as error:
+                os.close(tell)
                 if terminal is not None:
                     terminal.close()
                 raise _start_error(f"{spec.command[0]}: {error}") from error
             finally:
                 if terminal is not None:
                     terminal.started()
-            return process.pid
+            return _WaitingProcess(process.pid, tell, start.told)
 
     def _pid_of(self, pod: Pod, container: str) -> int:
         try:
@@ -377,6 +385,36 @@ class ProcessRuntime(RuntimeWithoutImages):
 
     async def close(self) -> None:
         self._log_times.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingProcess:
+    """A process that waits in its namespaces until it is told what to become; without isolation it does not wait."""
+
+    pid: int
+    tell: int
+    told: bytes
+
+    def become(self) -> None:
+        with open(self.tell, "wb") as pipe, contextlib.suppress(BrokenPipeError):
+            pipe.write(self.told)
+
+    def end(self) -> None:
+        os.close(self.tell)
+        _signal_group(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    async def inner_pid(self) -> int:
+        """The number of the process that will become the command. It exists once all namespaces do."""
+        for _ in range(_NAMESPACES_WITHIN_S * 100):
+            found = _inner_process(self.pid)
+            if found is not None:
+                return found
+            if not _start_time(self.pid):
+                break
+            await asyncio.sleep(0.01)
+        raise _start_error("the namespaces of the container cannot be made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,6 +553,20 @@ def _runs_a_command(pid: int) -> bool:
     return False
 
 
+def _inner_process(pid: int) -> int | None:
+    """The process below `pid` that reads what to become: the last of a chain of programs that become each other."""
+    try:
+        for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            if _command_line(child).startswith(_READS_WHAT_TO_BECOME):
+                return child
+            below = _inner_process(child)
+            if below is not None:
+                return below
+    except OSError:
+        return None
+    return None
+
+
 def _command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
@@ -557,29 +609,55 @@ def _begin_with(cpus: set[int], terminal: HeldTerminal | None) -> Callable[[], N
     return begin if usable or has_terminal else None
 
 
-async def _run_hook(hook: Hook, stage: str) -> None:
+def _oci_state(id_: str, folder: Path, status: str, pid: int = 0) -> dict[str, Any]:
+    """What a hook reads from its input, as the OCI runtime specification has it."""
+    return {"ociVersion": "1.0.2", "id": id_, "status": status, "pid": pid, "bundle": str(folder)}
+
+
+async def _run_hooks(hooks: Iterable[Hook], state: Mapping[str, Any]) -> None:
+    for hook in hooks:
+        await _run_hook(hook, state)
+
+
+async def _run_hooks_inside(waiting: _WaitingProcess, hooks: Sequence[Hook], state: dict[str, Any]) -> None:
+    """Runs the hooks while the process waits in its namespaces. They may change those, by the number in the state."""
+    if not hooks:
+        return
+    try:
+        await _run_hooks(hooks, state | {"pid": await waiting.inner_pid()})
+    except BaseException:
+        waiting.end()
+        raise
+
+
+async def _run_hook(hook: Hook, state: Mapping[str, Any]) -> None:
     """A CDI hook; one that fails before the start fails the container, later ones are only reported."""
     environment: Mapping[str, str] = dict(entry.partition("=")[::2] for entry in hook.env)
+    problem = ""
     try:
         process = await asyncio.create_subprocess_exec(
             hook.path,
             *hook.args[1:],
             env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(hook.timeout or 30):
-            code = await process.wait()
-        problem = f"exit code {code}" if code else ""
-    except TimeoutError:
-        process.kill()
-        problem = "no end within its timeout"
+        try:
+            async with asyncio.timeout(hook.timeout or 30):
+                _, said = await process.communicate(json.dumps(state).encode())
+        except TimeoutError:
+            process.kill()
+            problem = "no end within its timeout"
+        else:
+            words = said.decode(errors="replace").strip()
+            problem = (f"exit code {process.returncode}" + f": {words}" * bool(words)) * bool(process.returncode)
     except OSError as error:
         problem = str(error.strerror)
-    if problem and stage in ("poststart", "poststop"):
-        log.warning("CDI hook %s (%s): %s", hook.path, stage, problem)
+    if problem and hook.hook_name in ("poststart", "poststop"):
+        log.warning("CDI hook %s (%s): %s", hook.path, hook.hook_name, problem)
     elif problem:
-        raise _start_error(f"CDI hook {hook.path} ({stage}): {problem}")
+        raise _start_error(f"CDI hook {hook.path} ({hook.hook_name}): {problem}")
 
 
 def _may_mount() -> bool:

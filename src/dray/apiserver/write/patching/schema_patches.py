@@ -304,14 +304,11 @@ def _remove_entries(value: list[Any], gone: FieldSet, field: Field) -> list[Any]
         if node is None:
             left.append(entry)
             continue
-        kept = _remove_value(entry, node, field.item or LEAF)
-        if kept is not None and not (has_self(node) and _only_keys(kept, field)):
+        # An entry that goes takes along what the server filled in: nobody owns that.
+        kept = None if has_self(node) else _remove_value(entry, node, field.item or LEAF)
+        if kept is not None:
             left.append(kept)
     return left
-
-
-def _only_keys(entry: Any, field: Field) -> bool:
-    return isinstance(entry, dict) and entry.keys() <= set(field.keys)
 
 
 TEXTS = frozenset({"string", "time", "microTime", "bytes"})

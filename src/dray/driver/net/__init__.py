@@ -1,0 +1,9 @@
+"""The driver of the machine's network interfaces: `dra.net`, as `dray driver net` serves it.
+
+`namespaces` enters network namespaces and keeps them alive; `links` asks the kernel what interfaces there are; `devices`
+describes them as DRA devices, with the attribute names of DRANET; `driver` puts them together.
+"""
+
+from dray.driver.net.driver import NetDriver
+
+__all__ = ["NetDriver"]
