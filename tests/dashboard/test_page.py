@@ -127,12 +127,10 @@ def test_rows_tell_the_same(page: Page) -> None:
     row = page.get_by_role("row", name=re.compile("node-1"))
     # Two whole cards and one that is cut up, of eight.
     headers = page.locator(".nodes .head").get_by_role("columnheader")
-    expect(headers).to_have_text(
-        ["Node", "cpu.example.com", "gpu.example.com", "nic.example.com", "cpu", "memory", "Pods"]
-    )
+    expect(headers).to_have_text(["Node", "dra.cpu", "gpu.example.com", "nic.example.com", "cpu", "memory", "Pods"])
     expect(row.locator('[data-driver="gpu.example.com"]')).to_have_text("2+1/8")
     expect(row.locator('[data-driver="nic.example.com"]')).to_have_text("0/4")
-    expect(row.locator('[data-driver="cpu.example.com"]')).to_have_text("0/1")
+    expect(row.locator('[data-driver="dra.cpu"]')).to_have_text("0/1")
     expect(row.get_by_role("img", name=re.compile("^cpu:"))).to_have_attribute(
         "aria-label", "cpu: 2500m of 8 requested, 2500m by spec, 0 by claims, 5500m free"
     )
@@ -174,7 +172,7 @@ def test_the_ledger_is_split_into_spec_and_claims(page: Page) -> None:
     rows = drawer.locator(".why li")
     expect(rows).to_have_count(2)
     expect(rows.nth(0)).to_contain_text("by claim")
-    expect(rows.nth(0)).to_contain_text("cpu.example.com/node-2/cpudevnuma000")
+    expect(rows.nth(0)).to_contain_text("dra.cpu/node-2/cpudevnuma000")
     expect(rows.nth(1)).to_contain_text("default/pinned")
     expect(rows.nth(1)).to_contain_text("by spec: container main")
     page.keyboard.press("Escape")

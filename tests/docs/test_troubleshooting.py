@@ -27,7 +27,7 @@ def running():
                 )
             )
             running.apply(a_class(name, f'device.driver == "{name}.example.com"'))
-        running.apply(a_class("cpu", 'device.driver == "cpu.example.com"'))
+        running.apply(a_class("cpu", 'device.driver == "dra.cpu"'))
         running.apply(a_class("unguarded", 'device.attributes["gpu.example.com"].modle == "H200"'))
         yield running
 

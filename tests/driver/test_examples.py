@@ -10,11 +10,10 @@ from dray.api.codec import to_object
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim
 from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, DeviceConfig, PrepareError
+from dray.driver.cpu import CpuDriver, MemoryDriver
 from dray.driver.example import DRIVERS
-from dray.driver.example.cpu import CpuDriver
 from dray.driver.example.gpu import GpuDriver, load_profile
 from dray.driver.example.nic import NicDriver
-from dray.driver.example.topology import read_topology
 from dray.driver.slices import check_pool, split_pool
 
 
@@ -25,25 +24,6 @@ def claim_to_prepare(*devices, uid="u-1", name="c"):
 
 def allocated(device, request="r", **fields):
     return AllocatedDevice(request, "node-1", device, **fields)
-
-
-@pytest.fixture
-def machine(tmp_path):
-    """Two NUMA nodes of two cores with two threads each, as the kernel shows them."""
-    root = tmp_path / "devices/system/cpu"
-    for cpu in range(8):
-        core, node = cpu % 4, (cpu % 4) // 2
-        topology = root / f"cpu{cpu}/topology"
-        topology.mkdir(parents=True)
-        (topology / "core_id").write_text(f"{core}\n")
-        (topology / "physical_package_id").write_text("0\n")
-        (root / f"cpu{cpu}/node{node}").mkdir()
-        cache = root / f"cpu{cpu}/cache/index3"
-        cache.mkdir(parents=True)
-        (cache / "level").write_text("3\n")
-        (cache / "id").write_text(f"{node}\n")
-    (root / "online").write_text("0-7\n")
-    return tmp_path
 
 
 @pytest.mark.parametrize("name", sorted(DRIVERS))
@@ -135,7 +115,7 @@ def test_cards_have_their_place_on_the_bus(driver):
 
 
 @pytest.mark.parametrize(
-    "driver", [GpuDriver(load_profile("h200")), NicDriver(), CpuDriver()], ids=lambda each: each.name
+    "driver", [GpuDriver(load_profile("h200")), NicDriver(), CpuDriver(), MemoryDriver()], ids=lambda each: each.name
 )
 def test_only_standard_attributes_have_a_domain_of_kubernetes(driver):
     """Attributes of a driver's own have no domain, which means that of the driver."""
@@ -169,51 +149,6 @@ def test_faults_are_taken_from_a_file_when_asked(tmp_path):
     assert "gpu-2" in tainted
     assert "gpu-2-1g-18gb-0" in tainted
     assert "gpu-1" not in tainted
-
-
-def test_topology_is_read_from_the_kernel(machine):
-    cpus = read_topology(machine)
-    assert [(cpu.id, cpu.core, cpu.numa_node, cpu.cache_l3) for cpu in cpus][:5] == [
-        (0, 0, 0, 0),
-        (1, 1, 0, 0),
-        (2, 2, 1, 1),
-        (3, 3, 1, 1),
-        (4, 0, 0, 0),
-    ]
-    assert read_topology()
-
-
-def test_numa_groups_share_their_cpus_and_count_in_the_ledger(machine):
-    (pool,) = CpuDriver("numa", sysfs=machine).pools("node-1")
-    assert [(d.name, d.capacity["cpu"].value.value()) for d in pool.devices] == [
-        ("cpudevnuma000", 4),
-        ("cpudevnuma001", 4),
-    ]
-    assert all(d.node_allocatable_resource_mappings["cpu"].capacity_key == "cpu" for d in pool.devices)
-    assert all(d.allow_multiple_allocations for d in pool.devices)
-
-
-def test_cores_put_threads_of_one_core_side_by_side(machine):
-    (pool,) = CpuDriver("cores", reserved="0,4", sysfs=machine).pools("node-1")
-    assert [d.attributes["cpuID"].int_ for d in pool.devices] == [1, 5, 2, 6, 3, 7]
-
-
-def test_claims_get_whole_cores_and_never_the_same_cpu(machine, tmp_path):
-    driver = CpuDriver("numa", sysfs=machine)
-    driver.restore(tmp_path)
-    two = {"cpu": Quantity.parse(2)}
-    (first,) = driver.prepare(claim_to_prepare(allocated("cpudevnuma000", consumed_capacity=two), uid="a"))
-    (second,) = driver.prepare(claim_to_prepare(allocated("cpudevnuma000", consumed_capacity=two), uid="b"))
-    assert (first.edits.env, second.edits.env) == (("DRA_CPUSET_a=0,4",), ("DRA_CPUSET_b=1,5",))
-    again = CpuDriver("numa", sysfs=machine)
-    again.restore(tmp_path)
-    with pytest.raises(PrepareError, match="1 CPUs are claimed, 0 are free"):
-        again.prepare(
-            claim_to_prepare(allocated("cpudevnuma000", consumed_capacity={"cpu": Quantity.parse(1)}), uid="c")
-        )
-    again.unprepare(ClaimReference("ns", "c", "a"))
-    (third,) = again.prepare(claim_to_prepare(allocated("cpudevnuma000", consumed_capacity=two), uid="c"))
-    assert third.edits.env == ("DRA_CPUSET_c=0,4",)
 
 
 def test_bandwidth_reaches_the_container():

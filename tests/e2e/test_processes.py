@@ -26,7 +26,7 @@ def cluster():
         try:
             cluster.start()
             cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/classes.yaml"))
-            drivers = {"gpu.example.com", "cpu.example.com", "nic.example.com"}
+            drivers = {"gpu.example.com", "dra.cpu", "nic.example.com"}
             wait_until(lambda: drivers <= published(cluster), "all drivers to publish", cluster)
             yield cluster
         finally:

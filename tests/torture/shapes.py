@@ -22,7 +22,7 @@ def classes() -> list[Document]:
         device_class("gpu", gpu + '"gpu"'),
         device_class("gpu-partition", gpu + '"partition"'),
         device_class("nic", 'device.driver == "nic.example.com"'),
-        device_class("cpu", 'device.driver == "cpu.example.com"'),
+        device_class("cpu", 'device.driver == "dra.cpu"'),
     ]
 
 

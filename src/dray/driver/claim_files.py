@@ -2,7 +2,7 @@
 
 CDI files: one per claim and driver, written whole or not at all. Metadata files: the attributes of a claim's devices, readable inside the
 container, one file per request and driver, mounted through CDI. The checkpoint says which claims are prepared: after a restart the driver
-answers as before and can still unprepare them.
+answers as before and can still unprepare them. Records are what a driver itself has to remember of a claim.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from dray.atomic_files import write_atomically
 from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
 
 T = TypeVar("T")
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class CdiFiles:
@@ -247,6 +248,38 @@ class Checkpoint:
 
 def _without(claims: dict[str, StoredClaim], claim_uid: str) -> dict[str, StoredClaim]:
     return {uid: claim for uid, claim in claims.items() if uid != claim_uid}
+
+
+class ClaimRecords(Generic[R]):
+    """What a driver itself notes about its claims, by their UID; every change is on disk when the call returns."""
+
+    def __init__(self, path: Path, record_type: type[R]) -> None:
+        self._path = path
+        self._record_type = record_type
+        self._records: dict[str, R] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Another instance of the driver may have written since."""
+        self._records = load_or_set_aside(self._path, dict[str, self._record_type], {})  # type: ignore[name-defined]
+
+    def get(self, uid: str) -> R | None:
+        return self._records.get(uid)
+
+    def put(self, uid: str, record: R) -> None:
+        if self._records.get(uid) != record:
+            self._save(self._records | {uid: record})
+
+    def remove(self, uid: str) -> None:
+        if uid in self._records:
+            self._save({each: record for each, record in self._records.items() if each != uid})
+
+    def records(self) -> tuple[R, ...]:
+        return tuple(self._records.values())
+
+    def _save(self, records: dict[str, R]) -> None:
+        write_atomically(self._path, msgspec.json.encode(records), mode=0o600)
+        self._records = records
 
 
 def load_or_set_aside(path: Path, wanted: type[T], empty: T) -> T:

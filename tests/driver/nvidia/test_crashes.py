@@ -15,7 +15,7 @@ from dray.api.resource import (
 from dray.driver import ClaimReference
 from dray.driver.claim_files import CdiFiles, Checkpoint
 from dray.driver.nvidia import NvidiaDriver
-from dray.driver.nvidia.claims import ClaimRecords
+from dray.driver.nvidia.claims import CardRecords
 from dray.driver.nvidia.mps import MpsDaemon
 from dray.driver.prepare import ClaimPreparer
 
@@ -42,14 +42,14 @@ CLAIM = ResourceClaim(
 
 PREPARE_STEPS = [
     (Checkpoint, "begin"),
-    (ClaimRecords, "put"),
+    (CardRecords, "put"),
     (MpsDaemon, "ensure_running"),
     (NvidiaDriver, "_edits"),
     (CdiFiles, "write"),
     (Checkpoint, "put"),
 ]
 UNPREPARE_STEPS = [
-    (ClaimRecords, "remove"),
+    (CardRecords, "remove"),
     (MpsDaemon, "stop"),
     (NvidiaDriver, "unprepare"),
     (CdiFiles, "remove"),
@@ -97,7 +97,7 @@ def left_behind(tmp_path):
         "daemons": len(mps_pids(tmp_path)),
         "cdi": [path.name for path in (tmp_path / "cdi").glob("*")],
         "mps folders": [path.name for path in (tmp_path / "data/mps").glob("*")],
-        "records": list(ClaimRecords(tmp_path / "data/claims.json").records()),
+        "records": list(CardRecords(tmp_path / "data/claims.json").records()),
         "checkpoint": Checkpoint(tmp_path / "data/prepared.json").claims(),
     }
 

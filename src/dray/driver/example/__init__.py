@@ -1,7 +1,7 @@
-"""The drivers that come with Dray, by name. Those in this folder are examples to read; `dray.driver.nvidia` is a room of its own.
+"""The drivers that come with Dray, by name. Those in this folder are examples to read; those of real devices have folders of their own.
 
-`gpu`: made-up cards from a YAML profile, partitioned over counters or shared. `cpu`: the real CPUs of this machine. `nic`:
-network cards whose bandwidth is shared as consumable capacity. `make_driver` finds them by name.
+`gpu`: made-up cards from a YAML profile, partitioned over counters or shared. `nic`: network cards whose bandwidth is shared
+as consumable capacity.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,15 @@ def _gpu_shared() -> Driver:
 
 
 def _cpu() -> Driver:
-    from dray.driver.example.cpu import CpuDriver
+    from dray.driver.cpu import CpuDriver
 
     return CpuDriver()
+
+
+def _memory() -> Driver:
+    from dray.driver.cpu import MemoryDriver
+
+    return MemoryDriver()
 
 
 def _nic() -> Driver:
@@ -42,5 +48,5 @@ def _nvidia() -> Driver:
 DRIVERS: dict[str, Callable[[], Driver]] = {"cpu": _cpu, "gpu": _gpu, "gpu-shared": _gpu_shared, "nic": _nic}
 """Names for `dray driver` and `dray up --devices`."""
 
-DRIVERS_OF_HARDWARE: dict[str, Callable[[], Driver]] = {"nvidia": _nvidia}
-"""Names for `dray driver` alone: these publish the cards of the machine they run on."""
+DRIVERS_OF_HARDWARE: dict[str, Callable[[], Driver]] = {"memory": _memory, "nvidia": _nvidia}
+"""Names for `dray driver` alone: these publish what the machine they run on has."""

@@ -13,7 +13,7 @@ from typing import Any
 from dray.api.cdi import ContainerEdits, DeviceNode, Mount
 from dray.driver.nvidia import host_files, mig
 from dray.driver.nvidia.cards import Card, MigInstance, MigProfile, load_nvml, read_cards
-from dray.driver.nvidia.claims import CardUse, ClaimRecord, ClaimRecords
+from dray.driver.nvidia.claims import CardRecord, CardRecords, CardUse
 from dray.driver.nvidia.devices import counter_set_of, devices_of, largest_share, partition_name
 from dray.driver.nvidia.health import HealthMonitor
 from dray.driver.nvidia.mps import CONTROL, MpsDaemon, client_environment, thread_percentage
@@ -105,7 +105,7 @@ class NvidiaDriver(Driver):
     def restore(self, data_dir: Path) -> None:
         self._nvml = self._nvml or load_nvml()
         self._files = host_files.find_host_files(self._driver_root)
-        self._records = ClaimRecords(data_dir / "claims.json")
+        self._records = CardRecords(data_dir / "claims.json")
         self._mps_folder = data_dir / "mps"
         self._health = HealthMonitor(self._nvml, self._event_file)
         self._cards = read_cards(self._nvml, self._sysfs)
@@ -346,13 +346,13 @@ def _share_limits(device: AllocatedDevice, card: Card, asked: MpsLimits | None) 
 
 def _record(
     claim: ClaimToPrepare, chosen: Iterable[tuple[AllocatedDevice, GpuPart]], limits: Iterable[MpsLimits | None]
-) -> ClaimRecord:
+) -> CardRecord:
     pods = tuple(user.name for user in claim.claim.status.reserved_for if user.resource == "pods")
     uses = tuple(
         CardUse(device.device, part.card.name, limit is not None, limit.memory_bytes if limit is not None else None)
         for (device, part), limit in zip(chosen, limits, strict=True)
     )
-    return ClaimRecord(claim.reference.namespace, claim.reference.name, pods, uses)
+    return CardRecord(claim.reference.namespace, claim.reference.name, pods, uses)
 
 
 def _read_write(path: str) -> Mount:
