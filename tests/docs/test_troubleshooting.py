@@ -74,7 +74,7 @@ WAITING = [
     ),
     pytest.param(None, {"cpu": "9"}, "Insufficient cpu", id="no-cpu"),
     pytest.param(
-        a_claim("two-cpus", a_request(device_class="cpu", capacity={"requests": {"cpu": "1"}})),
+        a_claim("two-cpus", a_request(device_class="cpu", capacity={"requests": {"dra.cpu/cpu": "1"}})),
         {"resources": {"requests": {"cpu": "500m"}}},
         "pod level request",
         id="budget",

@@ -47,7 +47,7 @@ def claim_specs() -> dict[str, Document]:
             "requests": [exactly("nics", "nic", count=2, capacity={"requests": {"bandwidth": "20G"}})],
             "constraints": [{"requests": ["nics"], "distinctAttribute": "nic.example.com/rail"}],
         },
-        "one-cpu": {"requests": [exactly("cpus", "cpu", capacity={"requests": {"cpu": "1"}})]},
+        "one-cpu": {"requests": [exactly("cpus", "cpu", capacity={"requests": {"dra.cpu/cpu": "1"}})]},
         "best": {"requests": [{"name": "gpu", "firstAvailable": alternatives}]},
     }
 
