@@ -277,6 +277,9 @@ class ClaimRecords(Generic[R]):
     def records(self) -> tuple[R, ...]:
         return tuple(self._records.values())
 
+    def by_uid(self) -> Mapping[str, R]:
+        return self._records
+
     def _save(self, records: dict[str, R]) -> None:
         write_atomically(self._path, msgspec.json.encode(records), mode=0o600)
         self._records = records

@@ -49,6 +49,8 @@ class StandInCard:
     clock_reasons: int = 1
     used: int = 644939776
     instances: list[StandInInstance] = field(default_factory=list)
+    processes: list[tuple[int, int]] = field(default_factory=list)
+    """Process number and bytes. On the real card the MPS server and each of its clients had a row of its own."""
 
 
 @dataclass
@@ -158,6 +160,15 @@ class StandInNvml:
 
     def nvmlDeviceGetPowerUsage(self, handle: Any, power: Any) -> int:
         return _set(power, 80418)
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, processes: Any) -> int:
+        running = self._card(handle).processes
+        _set(count, len(running))
+        if processes is None:
+            return pynvml.NVML_ERROR_INSUFFICIENT_SIZE if running else 0
+        for row, (pid, used) in zip(processes, running, strict=False):
+            row.pid, row.usedGpuMemory = pid, used
+        return 0
 
     # --- events
 

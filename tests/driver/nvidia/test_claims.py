@@ -4,10 +4,13 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.driver.nvidia.standin import UUID, StandInCard, StandInInstance
+from tests.waiting import eventually_blocking
 
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import Quantity
@@ -205,6 +208,7 @@ def test_the_watch_starts_a_daemon_that_died(make_driver, tmp_path):
     driver.prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     (pid,) = mps_pids(tmp_path)
     os.kill(pid, signal.SIGKILL)
+    eventually_blocking(lambda: mps_pids(tmp_path) == [])
     driver._health.register(driver._cards)
     driver._look(looks_for_cards=False)
     assert len(mps_pids(tmp_path)) == 1
@@ -343,6 +347,44 @@ def test_metrics_name_the_claim_and_the_pod(make_driver, library):
     assert f"dray_nvidia_energy_joules_total{{{labels}}} 2881.358\n" in text
     limit = 'dray_nvidia_claim_memory_limit_bytes{device="gpu-0",namespace="default",claim="one",pod="pod-one"}'
     assert f"{limit} {10 << 30}\n" in text
+
+
+def test_memory_of_a_claim_is_that_of_its_processes(make_driver, library):
+    """Two claims share a card; the MPS server and a process of nobody's are no claim's. The processes are real."""
+    driver = make_driver(is_shared=True)
+    running, processes = [], []
+    try:
+        for number, name in enumerate(("one", "two", "two"), 1):
+            (device,) = driver.prepare(claim_to_prepare(name, allocated_device(share=name, memory="10Gi")))
+            running.append(_running_with(device.edits.env))
+            processes.append((running[-1].pid, number << 30))
+        running.append(_running_with(()))
+        library.cards[0].processes = [*processes, (running[-1].pid, 1 << 40), (2**22 + 1, 1 << 40)]
+        driver._read_usage()
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    registry = Registry()
+    driver.add_metrics(registry)
+    used = {
+        line.partition('claim="')[2].partition('"')[0]: float(line.rpartition(" ")[2])
+        for line in registry.text().splitlines()
+        if line.startswith("dray_nvidia_claim_memory_used_bytes{")
+    }
+    assert used == {"one": 1 << 30, "two": 5 << 30}
+
+
+def _running_with(environment):
+    """A process whose environment can be read: it has said that it runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-ISc", "print(flush=True); input()"],
+        env=dict(each.split("=", 1) for each in environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    return process
 
 
 def test_records_of_claims_are_readable(make_driver, tmp_path):

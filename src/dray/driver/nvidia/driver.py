@@ -18,7 +18,7 @@ from dray.driver.nvidia.devices import counter_set_of, devices_of, largest_share
 from dray.driver.nvidia.health import HealthMonitor
 from dray.driver.nvidia.mps import CONTROL, MpsDaemon, client_environment, thread_percentage
 from dray.driver.nvidia.parameters import MpsLimits, mps_limits
-from dray.driver.nvidia.usage import CardUsage, add_usage_metrics, read_usage
+from dray.driver.nvidia.usage import PROC, CardUsage, add_usage_metrics, claim_variable, read_usage
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
@@ -66,6 +66,7 @@ class NvidiaDriver(Driver):
         event_file: Path | None = None,
         sysfs: Path = Path("/sys"),
         dev: Path = Path("/dev"),
+        proc: Path = PROC,
     ) -> None:
         self._nvml = nvml
         self._is_shared = is_shared
@@ -74,6 +75,7 @@ class NvidiaDriver(Driver):
         self._event_file = event_file
         self._sysfs = sysfs
         self._dev = dev
+        self._proc = proc
         self._cards: tuple[Card, ...] = ()
         self._usage: dict[Card, CardUsage] = {}
         self._files = host_files.HostFiles()
@@ -164,7 +166,7 @@ class NvidiaDriver(Driver):
             raise PrepareError("a claim can share one card only: CUDA MPS serves one card for each daemon")
         self._records.put(claim.uid, _record(claim, chosen, limits))
         return [
-            PreparedDevice(device, self._edits(device, part, limit))
+            PreparedDevice(device, self._edits(claim.uid, device, part, limit))
             for (device, part), limit in zip(chosen, limits, strict=True)
         ]
 
@@ -184,11 +186,16 @@ class NvidiaDriver(Driver):
             return asked
         return _share_limits(device, part.card, asked)
 
-    def _edits(self, device: AllocatedDevice, part: GpuPart, limits: MpsLimits | None) -> ContainerEdits:
+    def _edits(self, claim: str, device: AllocatedDevice, part: GpuPart, limits: MpsLimits | None) -> ContainerEdits:
         uuid, nodes = self._opened(part)
         base = self._files.edits()
         key = device.device.upper().replace("-", "_")
-        environment = [*base.env, "NVIDIA_VISIBLE_DEVICES=void", f"{JOINED_PREFIX}{key}={uuid}"]
+        environment = [
+            *base.env,
+            "NVIDIA_VISIBLE_DEVICES=void",
+            f"{JOINED_PREFIX}{key}={uuid}",
+            claim_variable(claim, device.device, part.card.name),
+        ]
         mounts = base.mounts
         if limits is not None:
             with self._changes_daemons:
@@ -310,7 +317,7 @@ class NvidiaDriver(Driver):
         readings = {}
         for card in self._cards:
             try:
-                readings[card] = read_usage(self._nvml, card)
+                readings[card] = read_usage(self._nvml, card, self._proc)
             except self._nvml.NVMLError:
                 continue
         self._usage = readings
@@ -320,10 +327,10 @@ class NvidiaDriver(Driver):
 
     def _users(self) -> dict[str, list[dict[str, str]]]:
         users: dict[str, list[dict[str, str]]] = {}
-        for record in self._records.records():
+        for uid, record in self._records.by_uid().items():
             for use in record.uses:
                 for pod in record.pods or ("",):
-                    labels = {"namespace": record.namespace, "claim": record.name, "pod": pod}
+                    labels = {"uid": uid, "namespace": record.namespace, "claim": record.name, "pod": pod}
                     memory = "" if use.memory_bytes is None else str(use.memory_bytes)
                     users.setdefault(use.card, []).append(labels | {"memory": memory})
         return users
