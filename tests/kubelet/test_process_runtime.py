@@ -182,9 +182,18 @@ async def test_a_failing_hook_before_the_start_fails_the_container(runtime, tmp_
 async def test_cpus_of_a_claim_are_the_processs_cpus(runtime, tmp_path):
     cpu = min(os.sched_getaffinity(0))
     script = "import os, time; time.sleep(0.3); print(sorted(os.sched_getaffinity(0)))"
-    spec = a_spec(tmp_path, sys.executable, "-c", script, env={"DRA_CPUSET_uid": str(cpu)})
+    edits = ContainerEdits(env=(f"DRA_CPUSET_uid={cpu}",))
+    spec = a_spec(tmp_path, sys.executable, "-c", script, edits=edits)
     await (await start(runtime, spec)).wait()
     assert spec.log_path.read_text().strip() == f"[{cpu}]"
+
+
+async def test_a_pod_cannot_take_cpus_with_a_variable_of_its_own(runtime, tmp_path):
+    mine = os.sched_getaffinity(0)
+    script = "import os; print(sorted(os.sched_getaffinity(0)))"
+    spec = a_spec(tmp_path, sys.executable, "-c", script, env={"DRA_CPUSET_uid": str(min(mine))})
+    await (await start(runtime, spec)).wait()
+    assert spec.log_path.read_text().strip() == str(sorted(mine))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root: run the tests as root to see this one")

@@ -162,13 +162,14 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _runtime(name: str, root_dir: Path, clock: "Clock", isolation: str) -> "Runtime":
-    from dray.kubelet.runtime.cgroup import CgroupTree
+    from dray.kubelet.runtime.cgroup import CgroupTree, open_cpusets
     from dray.kubelet.runtime.cri import CriRuntime
     from dray.kubelet.runtime.none import NoRuntime
     from dray.kubelet.runtime.process import ProcessRuntime
 
     if name == "process":
-        return ProcessRuntime(root_dir, clock, CgroupTree.open("dray"), _isolation(isolation))
+        cgroups = CgroupTree.open("dray")
+        return ProcessRuntime(root_dir, clock, cgroups, _isolation(isolation), open_cpusets("dray", cgroups))
     if name == "none":
         return NoRuntime(clock)
     if name.startswith("cri://"):

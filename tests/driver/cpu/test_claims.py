@@ -16,38 +16,38 @@ def some_cpus(device, count, **fields):
     return allocated(device, consumed_capacity={CAPACITY: Quantity.of(count)}, share_id="s", **fields)
 
 
-def given(driver, *devices, uid="u-1"):
+async def given(driver, *devices, uid="u-1"):
     """The CPUs that the container of a new claim is told."""
-    (prepared, *_) = driver.prepare(claim_to_prepare(*devices, uid=uid))
+    (prepared, *_) = await driver.prepare(claim_to_prepare(*devices, uid=uid))
     return dict(entry.split("=") for entry in prepared.edits.env)[f"DRA_CPUSET_{uid.replace('-', '_')}"]
 
 
-def test_claims_get_whole_cores_and_never_the_same_cpu(make_driver):
+async def test_claims_get_whole_cores_and_never_the_same_cpu(make_driver):
     driver = make_driver()
-    assert given(driver, some_cpus("cpudevnuma000", 2), uid="a") == "0,8"
-    assert given(driver, some_cpus("cpudevnuma000", 1), uid="b") == "1"
-    assert given(driver, some_cpus("cpudevnuma000", 1), uid="c") == "9", "the rest of a core in use comes first"
+    assert await given(driver, some_cpus("cpudevnuma000", 2), uid="a") == "0,8"
+    assert await given(driver, some_cpus("cpudevnuma000", 1), uid="b") == "1"
+    assert await given(driver, some_cpus("cpudevnuma000", 1), uid="c") == "9", "the rest of a core in use comes first"
     again = make_driver()
-    assert given(again, some_cpus("cpudevnuma000", 2), uid="a") == "0,8", "after a restart, too"
+    assert await given(again, some_cpus("cpudevnuma000", 2), uid="a") == "0,8", "after a restart, too"
     with pytest.raises(PrepareError, match="device cpudevnuma000: 5 CPUs are claimed, 4 are free on this machine"):
-        given(again, some_cpus("cpudevnuma000", 5), uid="d")
-    again.unprepare(ClaimReference("ns", "c", "a"))
-    assert given(again, some_cpus("cpudevnuma000", 6), uid="d") == "0,2-3,8,10-11"
+        await given(again, some_cpus("cpudevnuma000", 5), uid="d")
+    await again.unprepare(ClaimReference("ns", "c", "a"))
+    assert await given(again, some_cpus("cpudevnuma000", 6), uid="d") == "0,2-3,8,10-11"
 
 
-def test_a_claim_may_have_several_devices(make_driver):
+async def test_a_claim_may_have_several_devices(make_driver):
     driver = make_driver()
-    assert given(driver, some_cpus("cpudevnuma000", 1), some_cpus("cpudevnuma001", 2)) == "0,4,12"
+    assert await given(driver, some_cpus("cpudevnuma000", 1), some_cpus("cpudevnuma001", 2)) == "0,4,12"
     single = make_driver(mode="individual")
-    assert given(single, allocated("cpudev002"), allocated("cpudev010"), uid="u-2") == "2,10"
+    assert await given(single, allocated("cpudev002"), allocated("cpudev010"), uid="u-2") == "2,10"
 
 
-def test_a_device_that_is_gone_and_one_that_is_only_looked_at(make_driver):
+async def test_a_device_that_is_gone_and_one_that_is_only_looked_at(make_driver):
     driver = make_driver(mode="individual", reserved=frozenset({3}))
     with pytest.raises(PrepareError, match="device cpudev003: its CPUs are offline or reserved now"):
-        given(driver, allocated("cpudev003"))
-    assert given(driver, allocated("cpudev002", admin_access=True)) == ""
-    assert given(driver, allocated("cpudev002"), uid="u-2") == "2", "whoever only looks holds nothing"
+        await given(driver, allocated("cpudev003"))
+    assert await given(driver, allocated("cpudev002", admin_access=True)) == ""
+    assert await given(driver, allocated("cpudev002"), uid="u-2") == "2", "whoever only looks holds nothing"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_an_odd_cpu_comes_from_a_core_of_one_thread(tmp_path):
     assert choose_cpus(read_cpus(make_sysfs(tmp_path, HYBRID)), set(), 3) == {0, 1, 4}
 
 
-def test_health_tells_of_cpus_that_went_offline(make_driver):
+async def test_health_tells_of_cpus_that_went_offline(make_driver):
     driver = make_driver()
-    given(driver, some_cpus("cpudevnuma000", 2))
+    await given(driver, some_cpus("cpudevnuma000", 2))
     assert {each.health for each in driver.health()} == {"Healthy"}
     shrunk = make_driver(TWO_SOCKETS.__class__(TWO_SOCKETS.cpus, offline=(8,)))
     (sick,) = [each for each in shrunk.health() if each.health != "Healthy"]

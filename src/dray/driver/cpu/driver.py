@@ -1,7 +1,12 @@
-"""The driver: publishes CPUs, gives whole ones to claims, and remembers which claim has which."""
+"""The driver: publishes CPUs, gives whole ones to claims, and keeps all other containers off them.
+
+Dray's node agent places local processes by the variable DRA_CPUSET_<claim>. Containers of a container runtime are placed over
+NRI: containers show a grant, and the driver answers with the CPUs that its records have for it.
+"""
 
 import argparse
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,7 +18,9 @@ from dray.driver.claim_files import ClaimRecords
 from dray.driver.cpu.choice import choose_cpus
 from dray.driver.cpu.claims import CpuRecord, cpus_of
 from dray.driver.cpu.devices import CAPACITY, DRIVER, CpuOptions, GroupBy, Mode, device_of, groups_of
+from dray.driver.cpu.pinning import add_nri_option, granted, nri_socket, variable
 from dray.driver.cpu.topology import SYSFS, Cpu, read_cpus, read_pcie_roots
+from dray.driver.nri import NriPlugin, Resources, RuntimeUnreachable
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
@@ -25,7 +32,10 @@ from dray.driver.plugin import (
     PrepareError,
 )
 
+log = logging.getLogger(__name__)
+
 LOOK_AT_CPUS_EVERY_S = 10.0
+CPUS, GRANT = "DRA_CPUSET", "DRA_CPU_GRANT"
 POLICIES = ("AddPerClaim", "AddPerReference", "ConsumeFrom", "Max")
 
 
@@ -33,13 +43,18 @@ class CpuDriver(Driver):
     name = DRIVER
     leaves_traces = True
 
-    def __init__(self, options: CpuOptions | None = None, *, sysfs: Path = SYSFS) -> None:
+    def __init__(self, options: CpuOptions | None = None, *, sysfs: Path = SYSFS, nri: Path | None = None) -> None:
+        """`nri` is the socket of the container runtime, if there is one."""
         self._options = options or CpuOptions()
         self._sysfs = sysfs
+        self._runtime = self._plugin(nri)
         self._cpus: tuple[Cpu, ...] = ()
         # A driver that shares its process with a cluster does not look again: there may be thousands of it.
         self._look_every_s: float | None = None
         self._records: ClaimRecords[CpuRecord] | None = None
+
+    def _plugin(self, nri: Path | None) -> NriPlugin | None:
+        return None if nri is None else NriPlugin(nri, "dray-cpu", self._resources_for)
 
     # --- start
 
@@ -65,6 +80,7 @@ class CpuDriver(Driver):
         parser.add_argument(
             "--expose-pcie-roots", action="store_true", help="publish the PCI roots that are close to the CPUs"
         )
+        add_nri_option(parser)
 
     def configure(self, options: argparse.Namespace) -> None:
         if options.full_cores and options.cpu_device_mode == "individual":
@@ -82,6 +98,7 @@ class CpuDriver(Driver):
             exposes_pcie_roots=options.expose_pcie_roots,
         )
         self._look_every_s = LOOK_AT_CPUS_EVERY_S
+        self._runtime = self._plugin(nri_socket(options))
 
     def restore(self, data_dir: Path) -> None:
         self._records = ClaimRecords(data_dir / "cpus.json", CpuRecord)
@@ -102,11 +119,20 @@ class CpuDriver(Driver):
         return groups_of(self._cpus, self._options)
 
     async def watch(self, republish: Callable[[], None]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_for_cpus(republish))
+            if self._runtime is not None:
+                tasks.create_task(self._runtime.run())
+
+    async def _look_for_cpus(self, republish: Callable[[], None]) -> None:
         """CPUs are turned on and off while the machine runs."""
         while self._look_every_s is not None:
             await asyncio.sleep(self._look_every_s)
-            if await asyncio.to_thread(read_cpus, self._sysfs) != self._cpus:
+            found = await asyncio.to_thread(read_cpus, self._sysfs)
+            if found != self._cpus:
+                self._cpus = found
                 republish()
+                await self._tell_runtime()
 
     def health(self) -> Iterable[DeviceHealth]:
         online = {cpu.id for cpu in self._cpus}
@@ -122,18 +148,55 @@ class CpuDriver(Driver):
 
     # --- claims
 
-    def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
+    async def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
+        """When it returns, the CPUs are the claim's own: all other containers have left them."""
         records = self._claims()
         records.reload()
         record = records.get(claim.uid) or self._choose(claim)
+        self._refuse_last_cpus(record)
         records.put(claim.uid, record)
-        edits = ContainerEdits(env=_environment(claim.uid, record))
+        if self._runtime is not None:
+            try:
+                await self._runtime.apply()
+            except RuntimeUnreachable as error:
+                raise PrepareError(f"other containers cannot be kept off CPUs {record.cpu_list}: {error}") from error
+        edits = ContainerEdits(
+            env=(variable(CPUS, claim.uid, record.cpu_list), variable(GRANT, claim.uid, record.grant))
+        )
         return [PreparedDevice(device, edits) for device in claim.devices]
 
-    def unprepare(self, claim: ClaimReference) -> None:
+    async def unprepare(self, claim: ClaimReference) -> None:
         records = self._claims()
         records.reload()
         records.remove(claim.uid)
+        await self._tell_runtime()
+
+    async def _tell_runtime(self) -> None:
+        """A runtime that is not there now gets to know when it connects."""
+        if self._runtime is not None:
+            try:
+                await self._runtime.apply()
+            except RuntimeUnreachable as error:
+                log.warning("%s", error)
+
+    # --- containers
+
+    def _resources_for(self, environment: Mapping[str, str]) -> Resources:
+        """What the runtime is told for a container: the CPUs of its claims, or those that no claim has."""
+        records = granted(self._claims().records(), environment, GRANT)
+        cpus = cpus_of(records) & {cpu.id for cpu in self._cpus} or self._shared()
+        return Resources(cpu={"cpus": format_cpu_list(cpus)})
+
+    def _shared(self) -> set[int]:
+        """The CPUs of containers without claims; isolated ones are not for them."""
+        return {cpu.id for cpu in self._cpus if not cpu.is_isolated} - cpus_of(self._claims().records())
+
+    def _refuse_last_cpus(self, record: CpuRecord) -> None:
+        if self._runtime is not None and not self._shared() - record.cpus:
+            raise PrepareError(
+                f"CPUs {record.cpu_list} are the last ones: no CPU would remain for containers without a claim; "
+                "start the driver with --reserved-cpus"
+            )
 
     def _claims(self) -> ClaimRecords[CpuRecord]:
         assert self._records is not None, "restore comes first"
@@ -172,12 +235,6 @@ def _amount(device: AllocatedDevice, otherwise: int) -> int:
     """Whole CPUs: a part of one counts as one."""
     amount = device.consumed_capacity.get(CAPACITY)
     return amount.value() if amount is not None else otherwise
-
-
-def _environment(claim_uid: str, record: CpuRecord) -> tuple[str, ...]:
-    # Shells drop variables whose names are no identifiers.
-    key = claim_uid.replace("-", "_")
-    return f"DRA_CPUSET_{key}={record.cpu_list}", f"DRA_CPU_GRANT_{key}={record.grant}"
 
 
 def _health(pool: str, device: str, lost: set[int]) -> DeviceHealth:

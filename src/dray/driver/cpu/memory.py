@@ -1,9 +1,12 @@
-"""The memory of NUMA nodes and its huge pages: claims divide it, and containers that use a claim get memory of its nodes only."""
+"""The memory of NUMA nodes and its huge pages: claims divide it, and containers that use a claim get memory of its nodes only.
+
+How much memory a container gets is the node agent's matter, which counts claims together with the pod's spec.
+"""
 
 import argparse
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +18,15 @@ from dray.api.quantity import Quantity, QuantityError
 from dray.api.resource import Device, DeviceAttribute, NodeAllocatableResourceMapping
 from dray.driver.claim_files import ClaimRecords
 from dray.driver.cpu.devices import NUMA_NODE, OLD_NUMA_NODES, consumable
+from dray.driver.cpu.pinning import add_nri_option, granted, nri_socket, variable
 from dray.driver.cpu.topology import SYSFS, MemoryNode, read_memory
+from dray.driver.nri import NriPlugin, Resources
 from dray.driver.plugin import ClaimReference, ClaimToPrepare, Driver, Pool, PreparedDevice, PrepareError
 
 DRIVER = "dra.memory"
 SIZE = f"{DRIVER}/size"
 MEBIBYTE = 1 << 20
+NODES, GRANT = "DRA_MEMSET", "DRA_MEMORY_GRANT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +59,29 @@ class MemoryDriver(Driver):
     name = DRIVER
     leaves_traces = True
 
-    def __init__(self, reserved: int = 0, *, sysfs: Path = SYSFS) -> None:
-        """`reserved` bytes of each NUMA node are not offered."""
+    def __init__(self, reserved: int = 0, *, sysfs: Path = SYSFS, nri: Path | None = None) -> None:
+        """`reserved` bytes of each NUMA node are not offered; `nri` is the socket of the container runtime, if there is one."""
         self._reserved = reserved
         self._sysfs = sysfs
+        self._runtime = self._plugin(nri)
         self._parts: dict[str, MemoryPart] = {}
         self._records: ClaimRecords[MemoryRecord] | None = None
+
+    def _plugin(self, nri: Path | None) -> NriPlugin | None:
+        return None if nri is None else NriPlugin(nri, "dray-memory", self._resources_for, index="51")
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--reserved-memory", default="0", metavar="SIZE", help="memory of each NUMA node that no claim gets; 1Gi"
         )
+        add_nri_option(parser)
 
     def configure(self, options: argparse.Namespace) -> None:
         try:
             self._reserved = Quantity.parse(options.reserved_memory).value()
         except QuantityError as error:
             raise ValueError(f"--reserved-memory {options.reserved_memory!r}: {error}") from error
+        self._runtime = self._plugin(nri_socket(options))
 
     def restore(self, data_dir: Path) -> None:
         self._records = ClaimRecords(data_dir / "memory.json", MemoryRecord)
@@ -88,13 +100,29 @@ class MemoryDriver(Driver):
         records.reload()
         record = records.get(claim.uid) or self._record(claim)
         records.put(claim.uid, record)
-        edits = ContainerEdits(env=_environment(claim.uid, record))
+        nodes = variable(NODES, claim.uid, format_cpu_list(record.nodes))
+        edits = ContainerEdits(env=(nodes, variable(GRANT, claim.uid, record.grant)))
         return [PreparedDevice(device, edits) for device in claim.devices]
 
     def unprepare(self, claim: ClaimReference) -> None:
         records = self._claims()
         records.reload()
         records.remove(claim.uid)
+
+    async def watch(self, republish: Callable[[], None]) -> None:
+        if self._runtime is not None:
+            await self._runtime.run()
+
+    def _resources_for(self, environment: Mapping[str, str]) -> Resources:
+        """What the runtime is told for a container; nothing for one without a claim."""
+        nodes: set[int] = set()
+        limits: dict[int, int] = {}
+        for record in granted(self._claims().records(), environment, GRANT):
+            nodes.update(record.nodes)
+            for page_size, size in record.huge_pages.items():
+                limits[page_size] = limits.get(page_size, 0) + size
+        pages = [{"page_size": _kernel_page_size(size), "limit": limit} for size, limit in sorted(limits.items())]
+        return Resources(cpu={"mems": format_cpu_list(nodes)} if nodes else None, hugepage_limits=pages)
 
     def _claims(self) -> ClaimRecords[MemoryRecord]:
         assert self._records is not None, "restore comes first"
@@ -149,6 +177,6 @@ def _page_size(size: int) -> str:
     return str(Quantity.of(size, "BinarySI")).removesuffix("i").lower()
 
 
-def _environment(claim_uid: str, record: MemoryRecord) -> tuple[str, ...]:
-    key = claim_uid.replace("-", "_")
-    return f"DRA_MEMSET_{key}={format_cpu_list(record.nodes)}", f"DRA_MEMORY_GRANT_{key}={record.grant}"
+def _kernel_page_size(size: int) -> str:
+    """As the kernel names its files: `2MB`, `1GB`."""
+    return f"{Quantity.of(size, 'BinarySI')}".removesuffix("i") + "B"

@@ -1,23 +1,33 @@
 """cgroup v2 values for pods and containers, and for the parent groups of QoS classes, written where this process may write them.
 
 The tree is that of a kubelet: pods that are Guaranteed lie directly in our group, all others in the group of their class.
+
+CPU sets keep containers on the CPUs of their claims and all others off them, with cgroup v2 in the same tree, with cgroup v1 in
+one of their own. The groups themselves say which CPUs are taken, so this outlives the agent.
 """
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from dray.accounting import CgroupValues
+from dray.api.cpuset import format_cpu_list, parse_cpu_list
 from dray.kubelet.runtime.interface import ContainerSpec
 
 log = logging.getLogger(__name__)
 
-CONTROLLERS = {"cpu", "memory", "hugetlb"}
+CONTROLLERS = {"cpu", "cpuset", "memory", "hugetlb"}
 # The parent group of a pod, below our own.
 PARENTS = {"Guaranteed": "", "Burstable": "burstable", "BestEffort": "besteffort"}
 MOUNT = Path("/sys/fs/cgroup")
+ISOLATED_CPUS = Path("/sys/devices/system/cpu/isolated")
+# Containers have no dots in their names.
+PINNED = ".pinned"
+SHARED = "shared"
+CPUS, MEMORY_NODES, MEMBERS = "cpuset.cpus", "cpuset.mems", "cgroup.procs"
 
 
 def pod_folder(pod_uid: str, values: CgroupValues) -> str:
@@ -64,6 +74,8 @@ class CgroupTree:
         try:
             if not (mount / "cgroup.controllers").exists():
                 raise OSError(f"{mount} is not cgroup v2")
+            with contextlib.suppress(OSError):
+                _enable(mount, {"cpuset"})
             for folder in (root, *(root / parent for parent in PARENTS.values() if parent)):
                 folder.mkdir(exist_ok=True)
                 _enable(folder)
@@ -90,11 +102,11 @@ class CgroupTree:
 
     def apply_container(self, pod_uid: str, spec: ContainerSpec, pid: int) -> None:
         try:
-            folder = self._folder_of(pod_uid) / spec.name
+            folder = self._container_folder(pod_uid, spec.name)
             folder.mkdir(exist_ok=True)
             if spec.cgroup is not None:
                 _write(folder, spec.cgroup.files())
-            (folder / "cgroup.procs").write_text(str(pid))
+            (folder / MEMBERS).write_text(str(pid))
             if spec.oom_score_adj is not None:
                 Path(f"/proc/{pid}/oom_score_adj").write_text(str(spec.oom_score_adj))
         except OSError as error:
@@ -103,7 +115,7 @@ class CgroupTree:
     def members_file(self, pod_uid: str, container: str) -> str:
         """The file that moves a process which writes its number there into the container's group; empty if there is no group."""
         try:
-            return str(self._folder_of(pod_uid) / container / "cgroup.procs")
+            return str(self._container_folder(pod_uid, container) / MEMBERS)
         except FileNotFoundError:
             return ""
 
@@ -125,6 +137,44 @@ class CgroupTree:
                 _remove(each)
         with contextlib.suppress(OSError):
             self._apply_parents()
+        if self.has_cpusets:
+            with contextlib.suppress(OSError):
+                self._share_rest()
+
+    # --- CPU sets
+
+    @property
+    def has_cpusets(self) -> bool:
+        return (self._root / CPUS).exists()
+
+    def place(self, pod_uid: str, container: str, cpus: set[int], memory_nodes: set[int]) -> str:
+        folder = self._folder_of(pod_uid) / (f"{container}{PINNED}" if cpus else container)
+        folder.mkdir(exist_ok=True)
+        if memory_nodes:
+            (folder / MEMORY_NODES).write_text(format_cpu_list(memory_nodes))
+        if cpus:
+            (folder / CPUS).write_text(format_cpu_list(cpus))
+        try:
+            self._share_rest()
+        except OSError:
+            if cpus:
+                _remove(folder)
+            raise
+        return str(folder / MEMBERS)
+
+    def _share_rest(self) -> None:
+        """Gives the containers without CPUs of their own what the others leave."""
+        groups = [path for pattern in ("pod*/*/", "*/pod*/*/") for path in self._root.glob(pattern)]
+        pinned = [path for path in groups if path.name.endswith(PINNED)]
+        rest = cpus_left(_cpus(self._root, "cpuset.cpus.effective"), pinned)
+        for path in groups:
+            if path not in pinned:
+                (path / CPUS).write_text(format_cpu_list(rest))
+
+    def _container_folder(self, pod_uid: str, container: str) -> Path:
+        pod = self._folder_of(pod_uid)
+        pinned = pod / f"{container}{PINNED}"
+        return pinned if pinned.is_dir() else pod / container
 
     def _folder_of(self, pod_uid: str) -> Path:
         """The pod's group, also that of an earlier life of this agent."""
@@ -139,6 +189,112 @@ class CgroupTree:
             _write(self._root / group, files)
 
 
+class Cpusets(Protocol):
+    """Keeps containers on the CPUs and memory nodes of their claims, and all other containers off these CPUs."""
+
+    def place(self, pod_uid: str, container: str, cpus: set[int], memory_nodes: set[int]) -> str:
+        """Makes the container's group; the answer is the file through which a process enters it.
+
+        OSError if the kernel does not allow it, or if no CPU would remain for the other containers.
+        """
+        ...
+
+    def remove_pod(self, pod_uid: str) -> None: ...
+
+
+class CpusetTree:
+    """CPU sets with cgroup v1: a group for each container with CPUs of its own, and one for all others.
+
+    A container that has memory nodes only gets a group in that of the others.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._shared = root / SHARED
+        # Groups of pods that are gone, with processes that the kernel has not ended yet.
+        self._leaving: set[Path] = set()
+
+    @classmethod
+    def open(cls, name: str, mount: Path = MOUNT) -> "CpusetTree | None":
+        """The tree, or None where cgroup v1 has no CPU sets or they are not ours to write."""
+        root = mount / "cpuset" / name
+        try:
+            if not (root.parent / CPUS).exists():
+                return None
+            for folder in (root, root / SHARED):
+                folder.mkdir(exist_ok=True)
+                for file in (CPUS, MEMORY_NODES):
+                    if folder == root or not (folder / file).read_text().strip():
+                        (folder / file).write_text((folder.parent / file).read_text())
+            tree = cls(root)
+            tree._leaving = {path for path in tree._groups() if not (path / MEMBERS).read_text()}
+            tree._share_rest()
+        except OSError as error:
+            log.info(
+                "cgroup v1 has CPU sets that cannot be written (%s): containers choose their CPUs themselves", error
+            )
+            return None
+        return tree
+
+    def place(self, pod_uid: str, container: str, cpus: set[int], memory_nodes: set[int]) -> str:
+        if not cpus and not memory_nodes:
+            return str(self._shared / MEMBERS)
+        parent = self._root if cpus else self._shared
+        folder = parent / f"{pod_uid}.{container}"
+        folder.mkdir(exist_ok=True)
+        self._leaving.discard(folder)
+        try:
+            nodes = format_cpu_list(memory_nodes) or (parent / MEMORY_NODES).read_text()
+            (folder / MEMORY_NODES).write_text(nodes)
+            (folder / CPUS).write_text(format_cpu_list(cpus) or (parent / CPUS).read_text())
+            self._share_rest()
+        except OSError:
+            _remove(folder)
+            raise
+        return str(folder / MEMBERS)
+
+    def remove_pod(self, pod_uid: str) -> None:
+        self._leaving.update(path for path in self._groups() if path.name.startswith(f"{pod_uid}."))
+        try:
+            self._share_rest()
+        except OSError as error:
+            log.warning("CPUs of pod %s: %s", pod_uid, error)
+
+    def _groups(self) -> list[Path]:
+        return [path for pattern in ("*.*/", f"{SHARED}/*.*/") for path in self._root.glob(pattern)]
+
+    def _share_rest(self) -> None:
+        """Gives the group of the others the CPUs that the rest leaves. A group contains the groups in it at each moment."""
+        for path in list(self._leaving):
+            _remove(path)
+        self._leaving = {path for path in self._leaving if path.exists()}
+        inner = [path for path in self._groups() if path.parent == self._shared]
+        pinned = [path for path in self._groups() if path.parent == self._root]
+        rest = cpus_left(_cpus(self._root, CPUS), pinned)
+        (self._shared / CPUS).write_text(format_cpu_list(rest | _cpus(self._shared, CPUS)))
+        for path in inner:
+            (path / CPUS).write_text(format_cpu_list(rest))
+        (self._shared / CPUS).write_text(format_cpu_list(rest))
+
+
+def open_cpusets(name: str, cgroups: CgroupTree | None, mount: Path = MOUNT) -> Cpusets | None:
+    """The CPU sets of this machine: in the tree of cgroup v2, or in that of cgroup v1."""
+    return cgroups if cgroups is not None and cgroups.has_cpusets else CpusetTree.open(name, mount)
+
+
+def cpus_left(all_cpus: set[int], pinned: Iterable[Path]) -> set[int]:
+    """What groups with CPUs of their own leave to all others: neither these CPUs nor those that the kernel keeps isolated."""
+    isolated = _cpus(ISOLATED_CPUS.parent, ISOLATED_CPUS.name) if ISOLATED_CPUS.exists() else set()
+    left = all_cpus - isolated - set().union(*(_cpus(path, CPUS) for path in pinned))
+    if not left:
+        raise OSError("no CPU would remain for containers without CPUs of their own: reserve some (--reserved-cpus)")
+    return left
+
+
+def _cpus(folder: Path, file: str) -> set[int]:
+    return parse_cpu_list((folder / file).read_text())
+
+
 def _remove(folder: Path) -> None:
     try:
         os.rmdir(folder)
@@ -148,8 +304,8 @@ def _remove(folder: Path) -> None:
         log.info("cgroup %s stays: %s", folder, error)
 
 
-def _enable(folder: Path) -> None:
-    controllers = set((folder / "cgroup.controllers").read_text().split()) & CONTROLLERS
+def _enable(folder: Path, wanted: Collection[str] = CONTROLLERS) -> None:
+    controllers = set((folder / "cgroup.controllers").read_text().split()) & set(wanted)
     if controllers:
         (folder / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in sorted(controllers)))
 

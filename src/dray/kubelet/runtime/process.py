@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 from dray.accounting import CgroupValues
 from dray.api.cdi import Hook, Mount
 from dray.api.core import Pod
-from dray.api.cpuset import parse_cpu_list
+from dray.api.cpuset import format_cpu_list, parse_cpu_list
 from dray.atomic_files import make_folder, open_private, private_folder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log
-from dray.kubelet.runtime.cgroup import CgroupTree
+from dray.kubelet.runtime.cgroup import CgroupTree, Cpusets
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, INIT, START, Isolation, uid_of
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
@@ -41,20 +41,22 @@ if TYPE_CHECKING:
     from dray.kubelet.runtime.process_terminals import HeldTerminal
     from dray.kubelet.streams.command_streams import CommandStreams
 
-ENVIRONMENT_PREFIX = "DRA_CPUSET_"
+CPUS_PREFIX, MEMORY_NODES_PREFIX = "DRA_CPUSET_", "DRA_MEMSET_"
 LIST_PREFIX = "DRA_LIST_"
 
 
-def cpus_of_environment(environment: Mapping[str, str]) -> set[int]:
-    """All CPUs that claims of the container were given; empty means no pinning."""
-    cpus: set[int] = set()
-    for name, value in environment.items():
-        if name.startswith(ENVIRONMENT_PREFIX):
-            try:
-                cpus |= parse_cpu_list(value)
-            except ValueError:
-                continue
-    return cpus
+def numbers_of_devices(spec: ContainerSpec, prefix: str) -> set[int]:
+    """The CPUs or memory nodes that claims of the container were given; empty means that it may use all.
+
+    Only devices count: a variable in the pod's own spec gives nothing.
+    """
+    numbers: set[int] = set()
+    for entry in spec.edits.env:
+        name, _, value = entry.partition("=")
+        if name.startswith(prefix):
+            with contextlib.suppress(ValueError):
+                numbers |= parse_cpu_list(value)
+    return numbers
 
 
 def joined_lists(environment: Mapping[str, str]) -> dict[str, str]:
@@ -181,12 +183,18 @@ class ProcessRuntime(RuntimeWithoutImages):
     name = "process"
 
     def __init__(
-        self, root: Path, clock: Clock, cgroups: CgroupTree | None = None, isolation: Isolation | None = None
+        self,
+        root: Path,
+        clock: Clock,
+        cgroups: CgroupTree | None = None,
+        isolation: Isolation | None = None,
+        cpusets: Cpusets | None = None,
     ) -> None:
         # Containers are told paths, and have working directories of their own.
         self._root = root.absolute() / "pods"
         self._clock = clock
         self._cgroups = cgroups
+        self._cpusets = cpusets
         self._isolation = isolation
         self._log_times = LogTimesWriter()
 
@@ -221,8 +229,9 @@ class ProcessRuntime(RuntimeWithoutImages):
         if self._isolation is None:
             # There are no namespaces but the agent's own.
             await _run_hooks(hooks, _oci_state(id_, folder, "creating", os.getpid()))
+        cpuset_file = self._placed(pod, spec)
         terminal = _terminal_of(spec)
-        waiting = self._spawn(pod, spec, folder, terminal)
+        waiting = self._spawn(pod, spec, folder, terminal, cpuset_file)
         if self._isolation is not None:
             await _run_hooks_inside(waiting, hooks, _oci_state(id_, folder, "created"))
         waiting.become()
@@ -236,7 +245,7 @@ class ProcessRuntime(RuntimeWithoutImages):
             "log": str(spec.log_path),
         }
         self._confine(pod, spec, pid)
-        state["place"] = self._place_of(pod, spec)
+        state["place"] = self._place_of(pod, spec, cpuset_file)
         with open_private(_state_file(folder), "w") as file:
             file.write(json.dumps(state))
         poststart = [hook for hook in spec.edits.hooks if hook.hook_name == "poststart"]
@@ -245,15 +254,25 @@ class ProcessRuntime(RuntimeWithoutImages):
         ended = self._follow_log(spec.log_path)
         return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal)
 
-    def _place_of(self, pod: Pod, spec: ContainerSpec) -> Mapping[str, Any]:
-        environment = _environment(spec)
+    def _placed(self, pod: Pod, spec: ContainerSpec) -> str:
+        """The file through which a process enters the container's CPU set; empty if there is none."""
+        if self._cpusets is None:
+            return ""
+        cpus, nodes = numbers_of_devices(spec, CPUS_PREFIX), numbers_of_devices(spec, MEMORY_NODES_PREFIX)
+        try:
+            return self._cpusets.place(pod.metadata.uid, spec.name, cpus, nodes)
+        except OSError as error:
+            raise _start_error(f"CPUs {format_cpu_list(cpus) or 'of all containers'}: {error}") from error
+
+    def _place_of(self, pod: Pod, spec: ContainerSpec, cpuset_file: str) -> Mapping[str, Any]:
         return {
-            "environment": environment,
+            "environment": _environment(spec),
             "working_dir": spec.working_dir or "/",
             "uid": uid_of(pod.metadata.uid) if self._isolation is not None else None,
             "own_network": self._isolation is not None and not pod.spec.host_network,
             "cgroup_file": self._cgroups.members_file(pod.metadata.uid, spec.name) if self._cgroups is not None else "",
-            "cpus": sorted(cpus_of_environment(environment) & os.sched_getaffinity(0)),
+            "cpuset_file": cpuset_file,
+            "cpus": [] if cpuset_file else sorted(_usable_cpus(spec)),
         }
 
     def _follow_log(self, path: Path) -> Callable[[], None]:
@@ -261,7 +280,9 @@ class ProcessRuntime(RuntimeWithoutImages):
         self._log_times.follow(path)
         return lambda: self._log_times.unfollow(path)
 
-    def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path, terminal: HeldTerminal | None) -> _WaitingProcess:
+    def _spawn(
+        self, pod: Pod, spec: ContainerSpec, folder: Path, terminal: HeldTerminal | None, cpuset_file: str
+    ) -> _WaitingProcess:
         environment = _environment(spec)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
@@ -295,9 +316,9 @@ class ProcessRuntime(RuntimeWithoutImages):
                     env={**start.environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
                     start_new_session=True,
                     pass_fds=[told] if start.told else [],
-                    preexec_fn=_begin_with(cpus_of_environment(environment), terminal),
+                    preexec_fn=_begin_with(set() if cpuset_file else _usable_cpus(spec), cpuset_file, terminal),
                 )
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
                 os.close(tell)
                 if terminal is not None:
                     terminal.close()
@@ -342,6 +363,8 @@ class ProcessRuntime(RuntimeWithoutImages):
                     _signal_group(state["pid"], signal.SIGKILL)
         if self._cgroups is not None:
             self._cgroups.remove_pod(pod_uid)
+        if self._cpusets is not None and self._cpusets is not self._cgroups:
+            self._cpusets.remove_pod(pod_uid)
         shutil.rmtree(folder, ignore_errors=True)
 
     async def forward_ports(self, pod: Pod, client: ByteStream) -> None:
@@ -595,18 +618,24 @@ def _terminal_of(spec: ContainerSpec) -> HeldTerminal | None:
     return HeldTerminal(spec.log_path, tty=spec.tty, stdin_once=spec.stdin_once)
 
 
-def _begin_with(cpus: set[int], terminal: HeldTerminal | None) -> Callable[[], None] | None:
-    """What the new process does before it becomes the command: take only the CPUs its claims were given, and its terminal."""
-    usable = cpus & os.sched_getaffinity(0)
+def _usable_cpus(spec: ContainerSpec) -> set[int]:
+    """Where there are no CPU sets a process binds itself, to CPUs that the agent may use."""
+    return numbers_of_devices(spec, CPUS_PREFIX) & os.sched_getaffinity(0)
+
+
+def _begin_with(cpus: set[int], cpuset_file: str, terminal: HeldTerminal | None) -> Callable[[], None] | None:
+    """What the new process does before it becomes the command: go to its CPUs, and take its terminal."""
     has_terminal = terminal is not None and terminal.has_terminal
 
     def begin() -> None:
-        if usable:
-            os.sched_setaffinity(0, usable)
+        if cpuset_file:
+            Path(cpuset_file).write_text("0")
+        if cpus:
+            os.sched_setaffinity(0, cpus)
         if has_terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    return begin if usable or has_terminal else None
+    return begin if cpus or cpuset_file or has_terminal else None
 
 
 def _oci_state(id_: str, folder: Path, status: str, pid: int = 0) -> dict[str, Any]:

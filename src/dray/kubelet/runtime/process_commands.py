@@ -47,6 +47,7 @@ class ContainerPlace:
     own_network: bool = False
     # Of the container's cgroup; a process that writes its number there is in it.
     cgroup_file: str = ""
+    cpuset_file: str = ""
     cpus: tuple[int, ...] = ()
 
 
@@ -169,9 +170,9 @@ def _become_part(place: ContainerPlace, *, terminal: bool) -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if place.cpus:
         os.sched_setaffinity(0, place.cpus)
-    if place.cgroup_file:
+    for file in filter(None, (place.cgroup_file, place.cpuset_file)):
         with contextlib.suppress(OSError):
-            Path(place.cgroup_file).write_text("0")
+            Path(file).write_text("0")
 
 
 # --- running
