@@ -108,6 +108,18 @@ async def test_whoever_may_only_read_runs_no_commands(server: Client, tmp_path: 
         assert (await server.send("GET", EXEC, user=vera, **UPGRADE)).status == 101
 
 
+@pytest.mark.parametrize(
+    "headers", [{}, {"connection": "Upgrade"}, {"upgrade": "SPDY/3.1"}, {"connection": "no-upgrade", "upgrade": "x"}]
+)
+async def test_without_an_upgrade_no_agent_is_asked(server: Client, tmp_path: Path, headers: dict[str, str]) -> None:
+    """Only the connection of a request that asks for another protocol can become a stream."""
+    async with kubelet(server.running, UPGRADED, tmp_path) as (fake, port):
+        await node_that_serves_logs(server, "127.0.0.1", port)
+        answer = await server.send("POST", EXEC, **headers)
+    assert (answer.status, answer.body["message"]) == (400, "Upgrade request required")
+    assert fake.asked == []
+
+
 async def test_what_no_agent_is_asked(server: Client) -> None:
     await server.post(PODS, node_pod())
     for path, headers, text in (

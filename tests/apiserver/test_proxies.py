@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 import threading
 import warnings
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from tests.waiting import eventually_blocking
 
 from dray.apiserver.request.request_info import User
 from dray.apiserver.subresources.proxies import ProxyTarget, is_proxyable
+from dray.http.proxied import BrokenAnswer
 from dray.testing import cluster
 
 __all__ = ["server"]
@@ -31,6 +34,7 @@ SERVICES = "/api/v1/namespaces/default/services"
     [
         ("10.1.2.3", True), ("2001:db8::1", True), ("127.0.0.1", False), ("::1", False), ("169.254.169.254", False),
         ("fe80::1", False), ("224.0.0.1", False), ("0.0.0.0", False), ("255.255.255.255", False), ("localhost", False), ("", False),
+        ("::ffff:10.1.2.3", True), ("::ffff:127.0.0.1", False), ("::ffff:169.254.169.254", False), ("::ffff:0.0.0.0", False), ("fe80::1%lo", False),
     ],
 )  # fmt: skip
 def test_addresses_that_the_server_itself_connects_to(address: str, allowed: bool) -> None:
@@ -75,6 +79,59 @@ async def test_the_agent_of_a_node(server: Client, tmp_path: Path) -> None:
     assert b"accept: text/html" in fake.heads[0]
 
 
+async def test_headers_of_one_connection_are_not_passed_on(server: Client, tmp_path: Path) -> None:
+    said = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    async with kubelet(server.running, said, tmp_path) as (fake, port):
+        await node_that_serves_logs(server, "127.0.0.1", port)
+        named = {
+            "connection": "close, X-Internal",
+            "x_internal": "1",
+            "x_other": "2",
+            "impersonate_user": "root",
+            "impersonate_group": "system:masters",
+        }
+        answer = await server.get(
+            "/api/v1/nodes/n1/proxy/", **named, x_remote_user="root", proxy_authorization="Basic c2VjcmV0"
+        )
+        await body_of(answer)
+    head = fake.heads[0].lower()
+    assert b"x-other: 2" in head
+    assert not [word for word in (b"x-internal", b"impersonate", b"x-remote", b"c2vjcmv0") if word in head]
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "without having been asked"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 2000, "too many answers"),
+        (b"HTTP/1.1 200 OK\r\ncontent-type: a\nset-cookie: b\r\ncontent-length: 0\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000, "too long"),
+        (b"", "ends early"),
+    ],
+)  # fmt: skip
+async def test_answers_that_are_none(server: Client, tmp_path: Path, said: bytes, text: str) -> None:
+    """Each is told to the client, and leaves nothing open."""
+    async with kubelet(server.running, said, tmp_path) as (_, port):
+        await node_that_serves_logs(server, "127.0.0.1", port)
+        for _ in range(3):
+            answer = await server.get("/api/v1/nodes/n1/proxy/")
+            assert (answer.status, text in answer.body["message"]) == (503, True), answer.body
+    proxies = server.running.server._proxies
+    assert proxies is not None
+    assert proxies._open == 0
+
+
+@pytest.mark.parametrize(
+    "said", [b"content-length: 10\r\n\r\nhello", b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]
+)
+async def test_a_part_of_an_answer_is_not_the_whole(server: Client, tmp_path: Path, said: bytes) -> None:
+    async with kubelet(server.running, b"HTTP/1.1 200 OK\r\n" + said, tmp_path) as (_, port):
+        await node_that_serves_logs(server, "127.0.0.1", port)
+        with pytest.raises(BrokenAnswer, match="ends early"):
+            await body_of(await server.get("/api/v1/nodes/n1/proxy/"))
+
+
 async def test_a_path_is_needed(server: Client) -> None:
     answer = await server.get(f"{PODS}/p/proxy?x=y")
     assert (answer.status, answer.headers["location"]) == (301, f"{PODS}/p/proxy/?x=y")
@@ -114,6 +171,9 @@ class InThePod(BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self.path == "/nothing":
+            self.send_response(204)
             self.end_headers()
         elif self.path == "/long":
             self.send_response(200)
@@ -209,6 +269,20 @@ def test_redirects_lead_through_the_proxy_and_long_answers_are_whole(web: Server
     assert len(ask(web, "GET", f"{PODS}/web/proxy/long").data) == 1_000_000
     head = ask(web, "HEAD", f"{PODS}/web/proxy/")
     assert (head.status, head.data) == (418, b"")
+
+
+def test_an_answer_without_a_body_leaves_the_connection_usable(web: Server) -> None:
+    """The next answer on it is that to the next request."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(web.pool.connection_pool_kw["cert_file"], web.pool.connection_pool_kw["key_file"])
+    connection = http.client.HTTPSConnection(web.url.removeprefix("https://"), context=context)
+    for path, status in (("nothing", 204), ("a", 418), ("nothing", 204), ("b", 418)):
+        connection.request("GET", f"{PODS}/web/proxy/{path}")
+        answer = connection.getresponse()
+        assert (answer.status, "Transfer-Encoding" in answer.headers) == (status, status != 204)
+        assert path in answer.read().decode() or status == 204
+    connection.close()
 
 
 def test_nobody_listens(web: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from dray.api.caching import RememberedTexts
 from dray.api.semver import Semver
 from dray.apiserver.read.selectors import parse_fields, parse_labels
+from dray.apiserver.request.request_info import request_info_of
+from dray.apiserver.request.request_options import response_format
 from dray.cel import Environment, compile_selector
 from dray.cel.library.regex import compiled
 
@@ -44,6 +47,19 @@ def test_long_texts_are_forgotten_after_a_few_hundred_kilobytes(read: Callable[[
     for number in range(1, kept):
         read(number)
     assert read(0) is not first
+
+
+def test_long_heads_of_requests_are_not_remembered() -> None:
+    """Anybody may send them: two thousand paths of sixty kilobytes were a hundred megabytes."""
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            request_info_of("GET", f"/api/v1/{number}/" + "a/" * 30_000, watch=False, field_name="")
+            request_info_of("GET", "/api/v1/pods", watch=False, field_name=f"{number}" + "a" * 60_000)
+            response_format(f"application/json;a{number}=" + "b" * 60_000, streams=True)
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_remembered_is_bounded_by_characters() -> None:

@@ -13,6 +13,8 @@ from dray.http.tunnel import ByteStream, Tunnel, first_of, idle_for, splice
 from dray.http.upgrade_client import parsed_head
 
 MAX_HEAD = 64 * 1024
+# Answers with status 1xx before the one that counts.
+MAX_INTERIM = 5
 HEAD_TIMEOUT_S = 300.0
 # An answer or a WebSocket that brings nothing for so long is closed.
 IDLE_S = 4 * 3600.0
@@ -58,23 +60,24 @@ async def exchange(server: ByteStream, request: ProxiedRequest) -> ProxiedAnswer
     try:
         async with asyncio.timeout(HEAD_TIMEOUT_S):
             await server.write(request.encoded())
-            while True:
-                head, rest = await _head(server)
+            rest = b""
+            for _ in range(MAX_INTERIM + 1):
+                head, rest = await _head(server, rest)
                 status, headers = parsed_head(head)
                 if status == 101 or status >= 200:
                     break
-                server = _Prefixed(rest, server)
+            else:
+                raise ValueError("too many answers that only announce another one")
     except (ConnectionError, TimeoutError, ValueError) as problem:
         raise BrokenAnswer(str(problem) or "no answer in time") from problem
     parser = _BodyParser()
     if status != 101:
         parser.feed(head)
     has_body = request.method != "HEAD" and status not in (101, 204, 304)
-    return ProxiedAnswer(status, headers, _body(server, parser, rest) if has_body else _nothing(), rest)
+    return ProxiedAnswer(status, headers, _body(server, parser, rest, headers) if has_body else _nothing(), rest)
 
 
-async def _head(server: ByteStream) -> tuple[bytes, bytes]:
-    data = b""
+async def _head(server: ByteStream, data: bytes) -> tuple[bytes, bytes]:
     while b"\r\n\r\n" not in data:
         more = await server.read()
         if not more or len(data) > MAX_HEAD:
@@ -118,8 +121,11 @@ class _BodyParser:
         self.is_complete = True
 
 
-async def _body(server: ByteStream, parser: _BodyParser, rest: bytes) -> AsyncIterator[bytes]:
+async def _body(
+    server: ByteStream, parser: _BodyParser, rest: bytes, headers: tuple[tuple[str, str], ...]
+) -> AsyncIterator[bytes]:
     """BrokenAnswer cuts the answer off, so that nobody takes a part of it for the whole."""
+    says_its_end = any(name in ("content-length", "transfer-encoding") for name, _ in headers)
     parser.feed(rest)
     while True:
         while parser.pieces:
@@ -131,8 +137,10 @@ async def _body(server: ByteStream, parser: _BodyParser, rest: bytes) -> AsyncIt
                 data = await server.read()
         except TimeoutError as problem:
             raise BrokenAnswer(f"nothing came for {IDLE_S:g} seconds") from problem
+        if not data and says_its_end:
+            raise BrokenAnswer("the answer ends early")
         if not data:
-            return  # an answer without a length ends with its connection
+            return
         parser.feed(data)
 
 

@@ -78,11 +78,12 @@ async def send_stream(response: Response, request: HttpRequest, connection: Http
     stream = response.stream
     assert stream is not None
     connection.on_lost = lambda: asyncio.ensure_future(_close(stream))
-    in_chunks = not request.is_http_1_0
+    has_body = request.method != "HEAD" and response.status not in (204, 304)
+    in_chunks = has_body and not request.is_http_1_0
     try:
         head = _head(response, request) + (b"transfer-encoding: chunked\r\n\r\n" if in_chunks else b"\r\n")
         connection.write(head)
-        if request.method == "HEAD":
+        if not has_body:
             return
         async for data in stream:
             if connection.is_lost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dray.http.tunnel import StreamPair
@@ -37,6 +37,16 @@ class UpgradeAnswer:
     headers: tuple[tuple[str, str], ...]
     text: bytes = b""
     connection: StreamPair | None = None
+
+
+def is_asked_for(headers: Mapping[str, str]) -> bool:
+    """Whether a request wants another protocol. Only then does its connection become a tunnel."""
+    return "upgrade" in tokens(headers.get("connection", "")) and bool(headers.get("upgrade"))
+
+
+def tokens(value: str) -> set[str]:
+    """The words of a header that is a list, lower-case."""
+    return {each.strip().lower() for each in value.split(",")}
 
 
 async def request_upgrade(asked: UpgradeRequest) -> UpgradeAnswer:

@@ -23,13 +23,14 @@ from dray.api.strategies import SPEC_AND_METADATA, STATUS_FIELDS, Setting, Strat
 from dray.apiserver.custom_resources import json_paths
 from dray.apiserver.custom_resources.cel_rules import LazyRules, rule_problems
 from dray.apiserver.custom_resources.conversions import PreparedConversions
-from dray.apiserver.custom_resources.pruning_and_defaults import pruned, with_defaults
+from dray.apiserver.custom_resources.pruning_and_defaults import TooManyDefaults, pruned, with_defaults
 from dray.apiserver.custom_resources.schema_nodes import SchemaNode, read_schema
 from dray.apiserver.custom_resources.value_validation import value_problems
-from dray.apiserver.errors import FieldErrorLike, OptionError
+from dray.apiserver.errors import FieldErrorLike, OptionError, too_large
 from dray.apiserver.read.workload_cells import age
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.field_sets import DEDUCED, LEAF, Field, OwnedFields, fields_of_struct
+from dray.http.connection import MAX_BODY
 from dray.validation.errors import Errors
 from dray.validation.metadata import check_metadata, check_metadata_update
 
@@ -50,6 +51,7 @@ class CustomVersion:
     name: str
     schema: Document
     node: SchemaNode
+    steps_for_a_value: int
     rules: LazyRules
     owned: OwnedFields
     columns: tuple[Document, ...]
@@ -85,7 +87,10 @@ class CustomKind:
             {} if metadata is None else metadata, "ObjectMeta", (None, "metadata"), run
         )
         problems = (*map(str, run.unknown), *(f'unknown field "{path}"' for path in sorted(unknown)))
-        return with_defaults(document, found.node), problems
+        try:
+            return with_defaults(document, found.node, MAX_BODY), problems
+        except TooManyDefaults:
+            raise too_large(MAX_BODY) from None
 
     def defaulted(self, document: Document) -> Document:
         found = self.versions.get(str(document.get("apiVersion")).rpartition("/")[2])
@@ -260,6 +265,7 @@ def _version(found: Document) -> CustomVersion:
         name=text(found, "name"),
         schema=schema,
         node=node,
+        steps_for_a_value=node.steps_for_a_value(),
         rules=LazyRules(node),
         owned=OwnedFields({**_owned_root(), **_owned_properties(node)}),
         columns=tuple(columns),

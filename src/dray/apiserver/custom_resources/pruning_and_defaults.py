@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 from dray.apiserver.custom_resources.schema_nodes import SchemaNode
@@ -39,32 +40,50 @@ def _pruned_object(value: dict[str, Any], node: SchemaNode, unknown: list[str], 
     return kept
 
 
-def with_defaults(value: Any, node: SchemaNode) -> Any:
-    """`value` with the defaults of what it leaves out; a null where none is allowed counts as left out."""
-    if not node.has_defaults_below:
+class TooManyDefaults(Exception):
+    """The defaults would make an object too large: those of a list are filled in once for each of its entries."""
+
+
+def with_defaults(value: Any, node: SchemaNode, most_bytes: float = math.inf) -> Any:
+    """`value` with the defaults of what it leaves out; a null where none is allowed counts as left out. Raises TooManyDefaults."""
+    return _Defaults(most_bytes).fill(value, node)
+
+
+class _Defaults:
+    """Of one object; `_left` counts the bytes that they may still have as JSON."""
+
+    def __init__(self, most_bytes: float) -> None:
+        self._left = most_bytes
+
+    def fill(self, value: Any, node: SchemaNode) -> Any:
+        if not node.has_defaults_below:
+            return value
+        if isinstance(value, dict):
+            return self._object(value, node)
+        if isinstance(value, list) and node.items is not None:
+            return [self._entry(entry, node.items) for entry in value]
         return value
-    if isinstance(value, dict):
-        return _object_with_defaults(value, node)
-    if isinstance(value, list) and node.items is not None:
-        return [_entry_with_defaults(entry, node.items) for entry in value]
-    return value
 
+    def _object(self, value: dict[str, Any], node: SchemaNode) -> dict[str, Any]:
+        filled = dict(value)
+        for name, known in node.properties.items():
+            if known.has_default and (name not in filled or (filled[name] is None and not known.nullable)):
+                filled[name] = self._default(known)
+            if name in filled:
+                filled[name] = self.fill(filled[name], known)
+        if isinstance(node.additional, SchemaNode):
+            for name, entry in value.items():
+                if name not in node.properties:
+                    filled[name] = self._entry(entry, node.additional)
+        return filled
 
-def _object_with_defaults(value: dict[str, Any], node: SchemaNode) -> dict[str, Any]:
-    filled = dict(value)
-    for name, known in node.properties.items():
-        if known.has_default and (name not in filled or (filled[name] is None and not known.nullable)):
-            filled[name] = copy.deepcopy(known.default)
-        if name in filled:
-            filled[name] = with_defaults(filled[name], known)
-    if isinstance(node.additional, SchemaNode):
-        for name, entry in value.items():
-            if name not in node.properties:
-                filled[name] = _entry_with_defaults(entry, node.additional)
-    return filled
+    def _entry(self, entry: Any, node: SchemaNode) -> Any:
+        if entry is None and node.has_default and not node.nullable:
+            entry = self._default(node)
+        return self.fill(entry, node)
 
-
-def _entry_with_defaults(entry: Any, node: SchemaNode) -> Any:
-    if entry is None and node.has_default and not node.nullable:
-        entry = copy.deepcopy(node.default)
-    return with_defaults(entry, node)
+    def _default(self, node: SchemaNode) -> Any:
+        self._left -= node.default_bytes
+        if self._left < 0:
+            raise TooManyDefaults
+        return copy.deepcopy(node.default)

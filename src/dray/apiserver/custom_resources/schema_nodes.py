@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from dray.apiserver.request.request_info import Document
 
 # A schema may be large, but not so large that every write of an object pays for it.
 MAX_NODES = 60_000
 MAX_DEPTH = 64
+
+ENUM_VALUES_OF_A_STEP = 16
+PATTERN_PARTS_OF_A_STEP = 16
+_REPETITION = re.compile(r"(\d+)\}").findall
 
 Limits = dict[str, Any]
 LIMITS = (
@@ -30,6 +38,7 @@ class SchemaNode:
     nullable: bool = False
     has_default: bool = False
     default: Any = None
+    default_bytes: int = 0
     preserves: bool = False
     int_or_string: bool = False
     embedded: bool = False
@@ -54,6 +63,34 @@ class SchemaNode:
         if isinstance(self.additional, SchemaNode):
             yield self.additional
 
+    def alternatives(self) -> Iterator[SchemaNode]:
+        """The nodes that describe the same value once more."""
+        yield from (*self.all_of, *self.any_of, *self.one_of)
+        if self.not_ is not None:
+            yield self.not_
+
+    def steps_for_a_value(self) -> int:
+        """At most so many steps are taken for any one value, here or below."""
+        own = self._own_steps() + sum(each._steps_in_all() for each in self.alternatives())
+        return max([own, *(child.steps_for_a_value() for child in self.children())])
+
+    def _own_steps(self) -> int:
+        return 1 + enum_steps(self.limits) + _pattern_steps(self.limits.get("pattern") or "")
+
+    def _steps_in_all(self) -> int:
+        return self._own_steps() + sum(each._steps_in_all() for each in (*self.children(), *self.alternatives()))
+
+
+def enum_steps(limits: Limits) -> int:
+    """For the comparison with the values that are allowed; a step is some microseconds."""
+    return len(limits.get("enum", ())) // ENUM_VALUES_OF_A_STEP
+
+
+def _pattern_steps(pattern: str) -> int:
+    """For compiling it, at most: a counted repetition writes its part out that often."""
+    counts = [int(found[-4:]) for found in _REPETITION(pattern)]
+    return len(pattern) * math.prod(max(count, 1) for count in counts[:8]) // PATTERN_PARTS_OF_A_STEP
+
 
 def read_schema(schema: Document) -> SchemaNode:
     """The nodes of a schema that was found to be structural, and not too large."""
@@ -66,6 +103,7 @@ def read_schema(schema: Document) -> SchemaNode:
         nullable=bool(schema.get("nullable")),
         has_default="default" in schema,
         default=schema.get("default"),
+        default_bytes=len(msgspec.json.encode(schema["default"])) if "default" in schema else 0,
         preserves=bool(schema.get("x-kubernetes-preserve-unknown-fields")),
         int_or_string=bool(schema.get("x-kubernetes-int-or-string")),
         embedded=bool(schema.get("x-kubernetes-embedded-resource")),

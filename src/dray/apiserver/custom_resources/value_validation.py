@@ -1,20 +1,21 @@
 """Checks values against a schema, in the words of Kubernetes. Pure.
 
 A part that an update leaves as it was is not checked again: it may be older than the schema (Kubernetes calls it ratcheting).
-The work is counted, since a schema with many alternatives and a long list would take minutes together.
+The work is counted, since a schema with many alternatives, values or patterns and a long list would take minutes together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from dray.api.jsontext import go_json
 from dray.api.schemas import struct
 from dray.apiserver.custom_resources.pruning_and_defaults import IMPLICIT
-from dray.apiserver.custom_resources.schema_nodes import SchemaNode
+from dray.apiserver.custom_resources.schema_nodes import PATTERN_PARTS_OF_A_STEP, SchemaNode, enum_steps
 from dray.apiserver.custom_resources.value_formats import FORMATS
 from dray.apiserver.errors import OptionError
 from dray.apiserver.write.patching.schema_patches import struct_problems
@@ -23,41 +24,61 @@ from dray.cel.library import regex
 
 MAX_STEPS = 1_000_000
 MAX_PROBLEMS = 100
+# Of all problems together; one that names thousands of values that would be right is long.
+MAX_CHARACTERS = 256 * 1024
+# Of a text that is compared with a pattern.
+CHARACTERS_OF_A_STEP = 16
 
 
 class TooMuchWork(Exception):
     """The value and the schema together are more than a request may take."""
 
 
+class EnoughProblems(Exception):
+    """More of them would not be told."""
+
+
 @dataclass(slots=True)
 class Work:
-    left: int = MAX_STEPS
+    left: int
+    most: int = MAX_PROBLEMS
+    characters: int = 0
     found: list[OptionError] = field(default_factory=list)
 
-    def step(self) -> None:
-        self.left -= 1
+    def charge(self, steps: int) -> None:
+        self.left -= steps
         if self.left < 0:
             raise TooMuchWork
 
+    def add(self, problem: OptionError) -> None:
+        self.found.append(problem)
+        self.characters += len(problem.body)
+        if len(self.found) >= self.most or self.characters > MAX_CHARACTERS:
+            raise EnoughProblems
 
-def value_problems(value: Any, node: SchemaNode, old: Any = None, *, is_resource: bool = True) -> list[OptionError]:
+
+def value_problems(
+    value: Any, node: SchemaNode, old: Any = None, *, is_resource: bool = True, most_steps: int = MAX_STEPS
+) -> list[OptionError]:
     """The field errors of an object, or of a part of one; `old` is what is stored now, None for a new object."""
-    work = Work()
+    work = Work(most_steps)
     try:
         _check(value, node, "", old, work, is_resource=is_resource)
+    except EnoughProblems:
+        pass
     except TooMuchWork:
         return [
             OptionError(
                 "Invalid",
                 "",
-                f'Invalid value: "": the object has too many parts for its schema: more than {MAX_STEPS} checks',
+                f'Invalid value: "": the object has too many parts for its schema: more than {most_steps} checks',
             )
         ]
-    return work.found[:MAX_PROBLEMS]
+    return work.found
 
 
 def _add(work: Work, kind: str, path: str, body: str) -> None:
-    work.found.append(OptionError(kind, path or "<nil>", body))
+    work.add(OptionError(kind, path or "<nil>", body))
 
 
 def _invalid(work: Work, path: str, value: Any, why: str) -> None:
@@ -70,7 +91,7 @@ def _shown(value: Any) -> str:
 
 
 def _check(value: Any, node: SchemaNode, path: str, old: Any, work: Work, *, is_resource: bool = False) -> None:
-    work.step()
+    work.charge(1)
     if old is not None and value == old:
         return
     if value is None and node.nullable:
@@ -124,6 +145,7 @@ def _check_limits(value: Any, node: SchemaNode, path: str, work: Work) -> None:
     limits = node.limits
     if not limits:
         return
+    work.charge(enum_steps(limits))
     if "enum" in limits and not any(_same(value, allowed) for allowed in limits["enum"]):
         listed = ", ".join(
             f'"{allowed}"' if isinstance(allowed, str) else f'"{go_json(allowed)}"' for allowed in limits["enum"]
@@ -149,15 +171,17 @@ def _check_text(value: str, limits: dict[str, Any], path: str, work: Work) -> No
     if len(value) < limits.get("minLength", 0):
         _invalid(work, path, value, f"should be at least {limits['minLength']} chars long")
     pattern = limits.get("pattern")
-    if pattern and not _matches(value, pattern):
+    if pattern and not _matches(value, pattern, work):
         _invalid(work, path, value, f"should match '{pattern}'")
     form = FORMATS.get(limits.get("format", ""))
     if form is not None and not form(value):
         _invalid(work, path, value, f"must be of type {limits['format']}: {go_json(value)}")
 
 
-def _matches(value: str, pattern: str) -> bool:
+def _matches(value: str, pattern: str, work: Work) -> bool:
+    """Charges for compiling the pattern too, since few are remembered."""
     try:
+        work.charge(len(value) // CHARACTERS_OF_A_STEP + regex.program_size(pattern) // PATTERN_PARTS_OF_A_STEP)
         return regex.search(value, pattern)
     except CelError:
         return True
@@ -212,22 +236,24 @@ def _check_alternatives(value: Any, node: SchemaNode, path: str, work: Work) -> 
         _add(work, "Invalid", path, f'Invalid value: "": "{path}" must not validate the schema (not)')
 
 
-def _problems_of(value: Any, node: SchemaNode, path: str, work: Work) -> list[OptionError]:
-    inner = Work(work.left)
-    _check(value, node, path, None, inner)
+def _problems_of(value: Any, node: SchemaNode, path: str, work: Work, most: int = MAX_PROBLEMS) -> list[OptionError]:
+    inner = Work(work.left, most)
+    with suppress(EnoughProblems):
+        _check(value, node, path, None, inner)
     work.left = inner.left
     return inner.found
 
 
 def _is_valid(value: Any, node: SchemaNode, path: str, work: Work) -> bool:
-    return not _problems_of(value, node, path, work)
+    return not _problems_of(value, node, path, work, most=1)
 
 
 def _add_closest(value: Any, nodes: tuple[SchemaNode, ...], path: str, work: Work) -> None:
     """What is wrong with the alternative that the value is closest to."""
     found = [_problems_of(value, each, path, work) for each in nodes]
     fewest = min(len(problems) for problems in found)
-    work.found += next(problems for problems in found if len(problems) == fewest)
+    for problem in next(problems for problems in found if len(problems) == fewest):
+        work.add(problem)
 
 
 # --- what a value holds

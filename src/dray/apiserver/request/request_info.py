@@ -99,6 +99,8 @@ VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update"
 # Below one namespace these are parts of the namespace object itself, not resources inside it.
 NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 MAX_SEGMENT = 1024
+# Characters. Longer paths are read each time: anybody may send them, and they would fill the memory.
+REMEMBERED_LENGTH = 1024
 # Nearly every path is like this; none of its segments can be mistaken for another path.
 _IS_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,252})+").fullmatch
 
@@ -147,9 +149,13 @@ def is_suspicious(parts: list[str]) -> bool:
     return "%" in whole or "\\" in whole or "\x00" in whole
 
 
-@lru_cache(maxsize=2048)
 def request_info_of(method: str, path: str, *, watch: bool = False, field_name: str = "") -> RequestInfo:
     """`watch` and `field_name` come from the query: ?watch=true, and fieldSelector=metadata.name=X."""
+    read = _remembered if len(path) + len(field_name) <= REMEMBERED_LENGTH else _read
+    return read(method, path, watch, field_name)
+
+
+def _read(method: str, path: str, watch: bool, field_name: str) -> RequestInfo:
     parts = segments(path)
     verb = VERB_BY_METHOD.get(method, method.lower())
     if not parts or (not _IS_PLAIN(path) and is_suspicious(parts)):
@@ -176,6 +182,9 @@ def request_info_of(method: str, path: str, *, watch: bool = False, field_name: 
         rest[2] if len(rest) > 2 else "", "/".join(rest[3:]), is_watch_path, in_namespace,
         field_name if not name and verb in ("list", "watch", "deletecollection") else "",
     )  # fmt: skip
+
+
+_remembered = lru_cache(maxsize=2048)(_read)
 
 
 def _collection_verb(verb: str, watch: bool) -> str:

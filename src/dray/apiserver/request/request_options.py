@@ -250,7 +250,6 @@ class Clause:
     quality: float
 
 
-@lru_cache(maxsize=512)
 def clauses(accept: str) -> tuple[Clause, ...]:
     """The alternatives of an Accept header, best first."""
     found = []
@@ -275,12 +274,16 @@ def _quality(text: str) -> float:
         return 1.0
 
 
-@lru_cache(maxsize=512)
 def response_format(accept: str, *, streams: bool, has_table: bool = True) -> ResponseFormat:
     """The format that this Accept header asks for; raises 406.
 
     `streams` says that the path can also be watched, `has_table` that its objects can be shown as a table.
     """
+    return _response_format(accept[:MAX_HEADER], streams, has_table)
+
+
+@lru_cache(maxsize=512)
+def _response_format(accept: str, streams: bool, has_table: bool) -> ResponseFormat:
     found = clauses(accept or "*/*")
     if not any(clause.media_type in ("*/*", *OFFERED) for clause in found):
         offered = ", ".join(WATCHED if streams else OFFERED)

@@ -16,7 +16,7 @@ from dray.apiserver.subresources.node_agents import NodeAgents, untrusted_agent
 from dray.apiserver.subresources.pod_logs import container_of
 from dray.http.responses import TEXT, Response
 from dray.http.tunnel import StreamPair, Tunnel, first_of, idle_for, splice
-from dray.http.upgrade_client import UpgradeAnswer, UpgradeRequest, request_upgrade
+from dray.http.upgrade_client import UpgradeAnswer, UpgradeRequest, is_asked_for, request_upgrade
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class PodStreams:
         if not node_name:
             raise errors.bad_request(f"pod {call.name} does not have a host assigned")
         host, port = self._agents.address_of(node_name)
-        if "upgrade" not in call.request.headers.get("connection", "").lower():
+        if not is_asked_for(call.request.headers):
             raise errors.bad_request("Upgrade request required")
         if self._open >= self._most:
             raise errors.too_many_requests(

@@ -26,13 +26,15 @@ from dray.http.proxied import HOP_BY_HOP, BrokenAnswer, ProxiedAnswer, ProxiedRe
 from dray.http.responses import Response
 from dray.http.spdy import SpdySession
 from dray.http.tunnel import ByteStream, StreamPair
-from dray.http.upgrade_client import UpgradeRequest, request_upgrade
+from dray.http.upgrade_client import UpgradeRequest, is_asked_for, request_upgrade, tokens
 
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 MOST_REQUESTS = 1000
 CONNECT_TIMEOUT_S = 30.0
+# Characters of headers that the server remembers in the form in which it writes them.
+MAX_REMEMBERED = 1024
 SERVICE_LABEL = "kubernetes.io/service-name"
 # Credentials are the client's own and for this server only.
 NOT_PASSED_ON = HOP_BY_HOP | {"authorization", "content-length", "expect", "x-forwarded-for", "x-forwarded-uri"}
@@ -95,6 +97,8 @@ class Proxies:
         try:
             connection = await self._connect(call)
             answer = await exchange(connection.stream, _request(call, path or "/"))
+            if answer.status == 101 and not is_asked_for(call.request.headers):
+                raise BrokenAnswer("it changes the protocol without having been asked")
         except BaseException as problem:
             self._end(connection)
             if isinstance(problem, (OSError, TimeoutError, BrokenAnswer)):
@@ -129,10 +133,10 @@ class Proxies:
         )
         return Response(
             answer.status,
-            content_type=named.get("content-type", "application/octet-stream"),
+            content_type=named.get("content-type", "application/octet-stream")[:MAX_REMEMBERED],
             headers=headers,
             stream=_Pieces(answer.body, lambda: self._end(connection)),
-            cache_control=named.get("cache-control", "no-cache, private"),
+            cache_control=named.get("cache-control", "no-cache, private")[:MAX_REMEMBERED],
         )
 
     # --- who answers
@@ -240,6 +244,8 @@ def is_proxyable(address: str) -> bool:
         found = ipaddress.ip_address(address)
     except ValueError:
         return False
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped  # a connection to ::ffff:127.0.0.1 is one to 127.0.0.1
     special = found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified
     return not special and str(found) != "255.255.255.255"
 
@@ -353,13 +359,14 @@ def _segments_before(in_namespace: bool) -> int:
 
 def _request(call: ApiCall, path: str) -> ProxiedRequest:
     request = call.request
+    for_this_connection = NOT_PASSED_ON | tokens(request.headers.get("connection", ""))
     headers = [
         (name, value)
         for name, value in request.headers.items()
-        if name not in NOT_PASSED_ON and not name.startswith(("impersonate-", "x-remote-"))
+        if name not in for_this_connection and not name.startswith(("impersonate-", "x-remote-"))
     ]
-    if "upgrade" in request.headers.get("connection", "").lower():
-        headers += [("Connection", "Upgrade"), ("Upgrade", request.headers.get("upgrade", ""))]
+    if is_asked_for(request.headers):
+        headers += [("Connection", "Upgrade"), ("Upgrade", request.headers["upgrade"])]
     else:
         headers.append(("Connection", "close"))
     before = request.headers.get("x-forwarded-for", "")

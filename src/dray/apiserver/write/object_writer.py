@@ -457,9 +457,12 @@ class ObjectWriter:
 
 
 def _work_of(call: ApiCall, size: int) -> int:
-    """The bytes of a request, or as many as count as large: rules that are yet to be compiled take as long."""
+    """The bytes of a request; more if the schema of a custom kind makes each of them expensive, or has rules that are yet to be compiled."""
     custom: CustomKind | None = call.row.custom
-    return size if custom is None or custom.versions[call.version].rules.is_compiled else max(size, LARGE)
+    if custom is None:
+        return size
+    version = custom.versions[call.version]
+    return size * version.steps_for_a_value if version.rules.is_compiled else max(size, LARGE)
 
 
 def _create_problems(call: ApiCall, new: Document, context: ValidationContext) -> Sequence[errors.FieldErrorLike]:
