@@ -37,6 +37,23 @@ def test_claim_events_take_and_free(allocator):
     assert first_device(allocator) == "dev-0"
 
 
+@pytest.mark.parametrize("kind", ["claims", "slices"])
+def test_more_changes_than_are_logged_are_noticed(allocator, monkeypatch, kind):
+    """An answer that was given before counts no longer, although nobody knows which changes came."""
+    monkeypatch.setattr("dray.allocator.change_log.LONGEST_LOG", 1)
+    assert first_device(allocator) == "dev-0"
+    for number in range(3):
+        if kind == "claims":
+            allocator.ledger.apply_claim(holder_object("dev-0"))
+            allocator.ledger.apply_claim(holder_object("dev-9", name=f"other-{number}", pool="elsewhere"))
+        else:
+            allocator.inventory.apply_slice(slice_object([a_device("dev-7")], generation=number + 2))
+            allocator.inventory.apply_slice(
+                slice_object(1, name=f"other-{number}", pool=f"other-{number}", node="elsewhere")
+            )
+    assert first_device(allocator) == ("dev-1" if kind == "claims" else "dev-7")
+
+
 def test_tentative_entries_survive_events_without_allocation(allocator):
     result = holder_object("dev-0").status.allocation
     allocator.ledger.assume("default", "claim", result)

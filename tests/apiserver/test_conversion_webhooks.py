@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from tests.apiserver.conftest import Client
 from tests.apiserver.test_custom_resources import GROUP, TABS, a_definition, a_version, define
 from tests.apiserver.webhook_server import WebhookServer
+from tests.security.loop_stalls import loop_stalls
+from tests.security.test_loop_stalls import LONGEST_S
 
 from dray.apiserver.security.certificates import Authority
 from dray.http.connection import HttpRequest
@@ -105,6 +108,33 @@ async def test_a_list_is_converted_in_one_call_and_remembered(converting: Client
         listed = (await converting.get(BETA)).body
         assert [item["spec"]["address"] for item in listed["items"]] == ["a:1", "b:1", "c:1"]
     assert [len(asked["objects"]) for asked in converter.asked] == [3]
+
+
+async def test_a_large_list_is_converted_in_portions(converting: Client, converter: Converter) -> None:
+    """One answer with all of it would be larger than an answer may be."""
+    for number in range(6):
+        made = await converting.post(TABS, a_tab("v1", f"t{number}", host="h", port="1", note="x" * 1_600_000))
+        assert made.status == 201, made.body
+    listed = await converting.get(BETA)
+    assert [item["spec"]["address"] for item in listed.body["items"]] == ["h:1"] * 6
+    assert [len(asked["objects"]) for asked in converter.asked] == [1] * 6
+
+
+async def test_a_large_answer_does_not_stop_the_loop(converting: Client, converter: Converter) -> None:
+    await converting.post(TABS, a_tab("v1", host="h", port="1"))
+    text = b"[" + b"{}," * 2_000_000 + b"{}]"
+
+    async def respond(request: HttpRequest) -> Response:
+        asked = json.loads(request.body)["request"]
+        body = b'{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"%b","x":%b}}'
+        return Response(200, body % (asked["uid"].encode(), text))
+
+    converter.respond = respond
+    with loop_stalls() as stalls:
+        answer = await asyncio.create_task(converting.get(f"{BETA}/t"))
+    assert answer.status == 500
+    assert "not 'Success'" in answer.body["message"]
+    assert stalls.longest_s < LONGEST_S, stalls.longest
 
 
 async def test_only_the_storage_version_can_be_watched(converting: Client) -> None:

@@ -153,6 +153,10 @@ async def test_what_cannot_be_reached(server: Client) -> None:
         (f"{SERVICES}/empty/proxy/", 503, 'no endpoints available for service "empty"'),
         (f"{SERVICES}/empty:81/proxy/", 503, 'no service port 81 found for service "empty"'),
         (f"{PODS}/lonely:no-port/proxy/", 400, "is not a port"),
+        (f"{PODS}/lonely:0000019999999/proxy/", 400, "is not a port"),
+        (f"{PODS}/lonely:65536/proxy/", 400, "is not a port"),
+        (f"{SERVICES}/empty:%C2%B2/proxy/", 503, 'no endpoints available for service "empty"'),
+        (f"{SERVICES}/empty:{'1' * 900}/proxy/", 503, 'no endpoints available for service "empty"'),
     ):
         answer = await server.get(path)
         assert (answer.status, text in answer.body["message"]) == (status, True), answer.body

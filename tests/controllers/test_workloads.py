@@ -7,7 +7,7 @@ from dray.client import DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SET
 from dray.controllers.daemon_sets import DaemonSetController
 from dray.controllers.deployment_rollout import next_sizes, surge_and_unavailable
 from dray.controllers.deployments import DeploymentController
-from dray.controllers.jobs import JobController, _ranges
+from dray.controllers.jobs import JobController, _ranges, backoff_s
 from dray.controllers.replica_sets import ReplicaSetController
 from tests.controllers.builders import node_with_ready
 
@@ -342,6 +342,11 @@ async def test_a_failed_pod_is_replaced_after_a_wait(cluster, monkeypatch):
     await has_pods(cluster, 1)
     await cluster.set_phase((await active(cluster))[0], "Failed")
     await has_pods(cluster, 2)
+
+
+def test_the_wait_before_a_failed_pod_is_replaced_has_a_bound() -> None:
+    """Nodes tell how often containers were restarted, and may tell anything."""
+    assert [backoff_s(failed) for failed in (1, 2, 3, 2**31)] == [10, 20, 40, 360]
 
 
 async def test_indexed_jobs_give_each_index_a_pod(cluster):

@@ -1,6 +1,7 @@
 """What a node agent serves on its machine, with real drivers behind it: pod resources, metrics, health of devices."""
 
 import asyncio
+import stat
 
 import aiohttp
 import grpc
@@ -59,6 +60,28 @@ async def listed(tmp_path):
     await channel.close()
     await server.stop()
     assert not server.socket.exists()
+
+
+async def test_the_socket_of_pod_resources_is_private_and_survives_a_crash(tmp_path):
+    """What another life of the agent left is in nobody's way. Others of this machine get neither at the folder nor at the socket."""
+    server = PodResourcesServer(tmp_path, list, prepared_cache())
+    server.socket.parent.mkdir(mode=0o777)
+    server.socket.parent.chmod(0o777)
+    server.socket.touch()
+    await server.start()
+    assert stat.S_IMODE(server.socket.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(server.socket.stat().st_mode) == 0o600
+    async with grpc.aio.insecure_channel(f"unix:{server.socket}") as channel:
+        lister = podresources_v1_pb2_grpc.PodResourcesListerStub(channel)
+        assert not (await lister.List(messages.ListPodResourcesRequest())).pod_resources
+    await server.stop()
+
+
+async def test_a_socket_path_that_is_too_long_is_named(tmp_path):
+    server = PodResourcesServer(tmp_path / ("x" * 100), list, prepared_cache())
+    with pytest.raises(OSError, match="is longer than 107 characters"):
+        await server.start()
+    await server.stop()
 
 
 async def test_pod_resources_show_the_devices_of_each_container(listed):

@@ -31,6 +31,11 @@ async def driver(rig, tmp_path):
     await driver.stop()
 
 
+def test_the_wait_before_another_attempt_has_a_bound() -> None:
+    waits = [drivers_room.retry_after_s(failures) for failures in (1, 2, 3, 20, 5000)]
+    assert waits == [0.5, 1.0, 2.0, 60.0, 60.0]
+
+
 async def test_a_driver_that_cannot_be_told_of_its_registration_is_registered_later(rig, tmp_path):
     driver = ScriptedDriver(tmp_path)
     driver.fail_notify = 1

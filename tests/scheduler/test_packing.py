@@ -52,6 +52,19 @@ async def test_a_share_goes_where_it_fills_a_device_up(config, beside):
     assert devices_of(world, "c") == devices_of(world, beside)
 
 
+async def test_a_share_goes_to_the_node_where_it_fills_a_device_up():
+    """The score of a node counts what is left of its devices, not only which of them a share gets."""
+    nodes = [x for name in ("node-1", "node-2") for x in (a_node(name), a_slice(name, shared(1)))]
+    world = World(*nodes, CLASS, config=PACKED)
+    await placed(world, share("a", "500", node_selector={"kubernetes.io/hostname": "node-1"}))
+    await placed(world, share("b", "600"))
+    assert (world.node_of("a"), world.node_of("b")) == ("node-1", "node-2")
+    await placed(world, share("c", "400"))
+    assert world.node_of("c") == "node-2"
+    await placed(world, share("d", "500"))
+    assert world.node_of("d") == "node-1"
+
+
 async def test_nodes_stay_whole_for_pods_that_want_all_devices():
     nodes = [x for number in range(2) for x in (a_node(f"node-{number}"), a_slice(f"node-{number}", 4))]
     big = [whole(f"big-{number}", 4) for number in range(2)]

@@ -220,7 +220,9 @@ async def ask_for_certificate(
 
 
 async def test_a_node_gets_a_serving_certificate_for_its_own_name(server: Client) -> None:
-    addresses = [x509.IPAddress(ip_address(text)) for text in ("10.1.2.3", "127.0.0.1", "::1", "0.0.0.0")]
+    addresses = [
+        x509.IPAddress(ip_address(text)) for text in ("10.1.2.3", "127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1")
+    ]
     status = await ask_for_certificate(server, a_signing_request(names=[x509.DNSName("n1"), *addresses]), NODE)
     assert [each["type"] for each in status["conditions"]] == ["Approved"]
     certificate = x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))

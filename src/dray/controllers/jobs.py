@@ -46,6 +46,11 @@ def failures(pods: Iterable[Pod]) -> int:
     return count
 
 
+def backoff_s(failed: int) -> float:
+    """Twice as long with each failure; a node may tell of any number of restarts."""
+    return min(BACKOFF_CAP_S, BACKOFF_S * 2.0 ** min(failed - 1, 30))
+
+
 def index_of(pod: Pod) -> int | None:
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isdigit() else None
@@ -239,7 +244,7 @@ class JobController:
         now = self._clock.monotonic()
         counted, not_before = self._not_before.get(job.metadata.uid, (0, 0.0))
         if failed > counted:
-            not_before = now + min(BACKOFF_CAP_S, BACKOFF_S * 2.0 ** (failed - 1))
+            not_before = now + backoff_s(failed)
             self._not_before[job.metadata.uid] = (failed, not_before)
         if now >= not_before:
             return True

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 MAX_HELD = 64 * 1024
 
 
+def port_number(text: str) -> int | None:
+    """The TCP port that a text names; None if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > 5:
+        return None
+    return number if 0 < (number := int(text)) < 65536 else None
+
+
 class ByteStream(Protocol):
     """Bytes both ways."""
 

@@ -300,7 +300,7 @@ class Drivers:
                 await self._deregister(socket.endpoint)
         except (RegistrationError, grpc.aio.AioRpcError, TimeoutError, OSError) as error:
             socket.failures += 1
-            wait_s = min(RETRY_START_S * 2 ** (socket.failures - 1), RETRY_CAP_S)
+            wait_s = retry_after_s(socket.failures)
             socket.retry_at = self._clock.monotonic() + wait_s
             socket.problem = _told(error)
             log.error("plugin at %s cannot be registered: %s; next try in %.1f s", path, socket.problem, wait_s)
@@ -387,6 +387,11 @@ class Drivers:
         log.warning("driver %s stayed away for %.0f s: removing its ResourceSlices", driver, WIPE_DELAY_S)
         await self._wipe_slices(driver)
         self._wipes.pop(driver, None)
+
+
+def retry_after_s(failures: int) -> float:
+    """Longer with each failure, up to a minute, also after a thousand of them."""
+    return min(RETRY_START_S * 2.0 ** min(failures - 1, 30), RETRY_CAP_S)
 
 
 def _told(error: Exception) -> str:

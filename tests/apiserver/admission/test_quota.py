@@ -5,6 +5,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.apiserver.admission.world import DRA, Document, World, admitted_claim, admitted_pod, exact, meta, open_world
 
 from dray.apiserver.errors import ApiError
@@ -99,6 +100,36 @@ async def test_scopes_choose_pods(world: World) -> None:
     await put_quota(world, "critical", hard={"pods": "0"}, scopeSelector=selector)
     critical = admitted_pod(resources={"requests": {"cpu": "1"}}, priorityClassName="team-critical")
     assert "exceeded quota: critical" in (await world.refused("pods", critical)).message
+
+
+AFFINITY_TERM = {"topologyKey": "zone", "labelSelector": {}}
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "counts"),
+    [
+        ({}, False),
+        ({"podAffinity": {REQUIRED: [AFFINITY_TERM]}}, False),
+        ({"podAffinity": {REQUIRED: [AFFINITY_TERM, AFFINITY_TERM | {"namespaces": ["other"]}]}}, True),
+        ({"podAntiAffinity": {REQUIRED: [AFFINITY_TERM | {"namespaceSelector": {}}]}}, True),
+        (
+            {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": AFFINITY_TERM | {"namespaces": ["other"]}}]}},
+            True,
+        ),
+        ({"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": AFFINITY_TERM}]}}, False),
+    ],
+)
+async def test_pods_that_look_into_other_namespaces_can_be_limited(
+    world: World, affinity: Document, counts: bool
+) -> None:
+    scope = {"matchExpressions": [{"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}]}
+    await put_quota(world, hard={"pods": "1"}, scopeSelector=scope)
+    await world.admit("pods", admitted_pod("p", affinity=affinity))
+    assert await used(world) == {"pods": "1" if counts else "0"}
 
 
 async def test_any_kind_can_be_counted(world: World) -> None:

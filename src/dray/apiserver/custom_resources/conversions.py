@@ -8,7 +8,7 @@ content, so that a conversion is asked for once however often an object is read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json, read_json
 from dray.api.safe_get import mapping, part, strings, text
 from dray.apiserver import errors
+from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.webhooks.calling import CallFailed, WebhookCaller
@@ -26,6 +27,8 @@ Result = TypeVar("Result")
 GROUP, KIND = "apiextensions.k8s.io", "ConversionReview"
 TIMEOUT_S = 30
 MAX_BYTES = 64 * 1024 * 1024
+# Of the objects that are sent in one question.
+PORTION_BYTES = 1024 * 1024
 # Objects that one piece of work may need one after the other.
 MOST_ROUNDS = 64
 # Metadata that a webhook may change.
@@ -95,10 +98,10 @@ class ConversionWebhooks:
         raise errors.internal("the request needs too many conversions")
 
     async def prepare(self, conversions: PreparedConversions, documents: Iterable[Document], api_version: str) -> None:
-        """Asks for the conversions of many objects at once."""
+        """Asks for the conversions of many objects at once, but not of so many that the answer would be too large."""
         missing = [document for document in documents if not conversions.has(document, api_version)]
-        if missing:
-            await self._convert(conversions, missing, api_version)
+        for portion in _portions(missing):
+            await self._convert(conversions, portion, api_version)
 
     async def _convert(self, conversions: PreparedConversions, documents: Sequence[Document], api_version: str) -> None:
         source = f"{documents[0].get('apiVersion')}, Kind={conversions.kind}"
@@ -108,7 +111,7 @@ class ConversionWebhooks:
         question = _canonical({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": request})
         try:
             answer = await self._caller.post(conversions.client, question, TIMEOUT_S)
-            made = _converted(answer, uid, version)
+            made = await in_thread_if_large(len(answer), lambda: _converted(answer, uid, version))
         except (CallFailed, DecodeError, ValueError) as error:
             raise _failed(f"conversion webhook for {source} failed: {error}") from None
         if len(made) != len(documents):
@@ -119,6 +122,19 @@ class ConversionWebhooks:
                     f"conversion webhook for {source} returned invalid converted object at index {at}: {problem}"
                 )
             conversions.put(document, api_version, found)
+
+
+def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    portion: list[Document] = []
+    size = 0
+    for document in documents:
+        portion.append(document)
+        size += len(_canonical(document))
+        if size > PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 def _failed(text: str) -> ApiError:

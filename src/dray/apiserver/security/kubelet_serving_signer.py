@@ -174,7 +174,8 @@ class KubeletServingSigner:
 
     def _is_address_of_a_node(self, host: str) -> bool:
         address = ipaddress.ip_address(host)
-        return not (address.is_loopback or address.is_unspecified or host in self._own_hosts)
+        address = getattr(address, "ipv4_mapped", None) or address
+        return not (address.is_loopback or address.is_unspecified or {host, str(address)} & set(self._own_hosts))
 
     def _condition(self, kind: str, reason: str, message: str) -> Document:
         now = rfc3339(self._clock.now())

@@ -25,7 +25,7 @@ from dray.apiserver.subresources.node_agents import NodeAgents, untrusted_agent
 from dray.http.proxied import HOP_BY_HOP, BrokenAnswer, ProxiedAnswer, ProxiedRequest, exchange, join
 from dray.http.responses import Response
 from dray.http.spdy import SpdySession
-from dray.http.tunnel import ByteStream, StreamPair
+from dray.http.tunnel import ByteStream, StreamPair, port_number
 from dray.http.upgrade_client import UpgradeRequest, is_asked_for, request_upgrade, tokens
 
 log = logging.getLogger(__name__)
@@ -66,9 +66,10 @@ class ProxyTarget:
         """The port; that of the scheme if none is named."""
         if not self.port:
             return 443 if self.scheme == "https" else 80
-        if not self.port.isascii() or not self.port.isdigit() or not 0 < int(self.port[:6]) < 65536:
+        number = port_number(self.port)
+        if number is None:
             raise errors.bad_request(f'"{self.port}" is not a port')
-        return int(self.port)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,10 @@ class Proxies:
         """One of the ready pods behind the service, by chance. Addresses that are no pod's are not connected to."""
         service = self._object("Service", "", namespace, target.name)
         port_name = target.port
-        if target.port.isdigit():
+        number = port_number(target.port)
+        if number is not None:
             ports = mappings(mapping(service, "spec"), "ports")
-            found = next((each for each in ports if each.get("port") == int(target.port)), None)
+            found = next((each for each in ports if each.get("port") == number), None)
             if found is None:
                 text_ = f'no service port {target.port} found for service "{target.name}"'
                 raise errors.unavailable(text_)

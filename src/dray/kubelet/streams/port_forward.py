@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dray.http.spdy import SpdySession, SpdyStream
-from dray.http.tunnel import ByteStream, StreamPair, copy
+from dray.http.tunnel import ByteStream, StreamPair, copy, port_number
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class PortForward:
             await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _take(self, stream: SpdyStream) -> str:
-        kind, port = stream.headers.get("streamtype", ""), stream.headers.get("port", "")
-        if kind not in ("data", "error") or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65536:
+        kind, port = stream.headers.get("streamtype", ""), port_number(stream.headers.get("port", ""))
+        if kind not in ("data", "error") or port is None:
             return "a stream names its type, data or error, and a port"
         if len(self._connections) >= MOST_CONNECTIONS or len(self._waiting) >= MOST_CONNECTIONS:
             return f"more than {MOST_CONNECTIONS} connections at once"
@@ -50,7 +50,7 @@ class PortForward:
         if other.headers["streamtype"] == kind:
             return f"request {request} has two streams for its {kind}"
         data, error = (stream, other) if kind == "data" else (other, stream)
-        task = asyncio.create_task(self._serve(int(port), data, error))
+        task = asyncio.create_task(self._serve(port, data, error))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         return ""
