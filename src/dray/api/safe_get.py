@@ -7,10 +7,11 @@ Document = dict[str, Any]
 
 def part(document: Any, *path: str) -> Any:
     """Whatever is at the path, or None."""
-    for name in path:
-        if not isinstance(document, dict):
-            return None
-        document = document.get(name)
+    try:
+        for name in path:
+            document = document.get(name)
+    except AttributeError:
+        return None
     return document
 
 

@@ -7,7 +7,7 @@ client's paths, the command line's short names. A row says nothing about behavio
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -72,6 +72,15 @@ class Resource:
     list_kind_name: str = ""
     # For a kind that comes from a CustomResourceDefinition: its schemas and rules, which the API server makes.
     custom: Any = None
+    # `resourceclaims.resource.k8s.io`; core kinds have no suffix.
+    qualified_plural: str = field(init=False)
+    # The version in which objects are kept: the preferred one.
+    storage_version: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        qualified = f"{self.plural}.{self.group}" if self.group else self.plural
+        object.__setattr__(self, "qualified_plural", qualified)
+        object.__setattr__(self, "storage_version", self.versions[0].name)
 
     @property
     def singular(self) -> str:
@@ -80,16 +89,6 @@ class Resource:
     @property
     def list_kind(self) -> str:
         return self.list_kind_name or self.kind + "List"
-
-    @property
-    def storage_version(self) -> str:
-        """The version in which objects are kept: the preferred one."""
-        return self.versions[0].name
-
-    @property
-    def qualified_plural(self) -> str:
-        """`resourceclaims.resource.k8s.io`; core kinds have no suffix."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def qualified_kind(self) -> str:

@@ -8,6 +8,7 @@ ShapeError. Rules about values are in `dray.validation`. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from dray.api.caching import LruSet, digest_of
@@ -102,7 +103,7 @@ def _filler(field: FieldSchema) -> Callable[[], Any]:
     if field.written_when_absent == "null":
         return lambda: None
     if field.written_when_absent == "empty object":
-        return lambda: shape_of(field.type.name)({}, "", None, Shaping())
+        return lambda: _copied(_empty_struct(field.type.name))
     zero = _zero(field.type)
     return lambda: zero
 
@@ -120,13 +121,24 @@ def shape_of(type_name: str) -> StructShape:
     return shape
 
 
+@cache
+def _empty_struct(type_name: str) -> Document:
+    return shape_of(type_name)({}, "", None, Shaping())
+
+
+def _copied(empty: Document) -> Document:
+    """An empty struct has no lists and few members."""
+    return {key: _copied(value) if type(value) is dict else value for key, value in empty.items()} if empty else {}
+
+
 def shape_for_kind(api_version: str, kind: str) -> StructShape | None:
     schema = schema_for(api_version, kind)
     return shape_of(schema.name) if schema else None
 
 
+@cache
 def empty_object(api_version: str, kind: str) -> Document:
-    """The kind with nothing set: what a new object is compared with, and what a bookmark carries."""
+    """The kind with nothing set: what a new object is compared with, and what a bookmark carries. Nobody may change it."""
     shape = shape_for_kind(api_version, kind)
     assert shape is not None
     return {"kind": kind, "apiVersion": api_version, "metadata": {}, **shape({}, kind, None, Shaping())}

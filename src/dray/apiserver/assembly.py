@@ -6,14 +6,13 @@ import asyncio
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.api.served_versions import served_versions
-from dray.apiserver.core import Core, WritePath, random_name_suffix
+from dray.apiserver.core import Core, RandomNames, WritePath
 from dray.apiserver.custom_resources.conversions import ConversionWebhooks
 from dray.apiserver.custom_resources.definition_controller import DefinitionController
 from dray.apiserver.custom_resources.definitions import CustomDefinitions
@@ -227,7 +226,7 @@ def assemble_security(
         webhooks=webhooks,
         addresses=AddressBook.following(followed.follower, clock),
         gates=options.gates,
-        new_suffix=partial(random_name_suffix, SystemRandom()),
+        new_suffix=RandomNames().suffix,
         quota_counts_claims=options.quota_counts_claims,
     )
     return Security(

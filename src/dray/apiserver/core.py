@@ -11,7 +11,6 @@ ownership, patches and validation look at the request and the stored object, and
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,8 +112,35 @@ NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 NAME_SUFFIX_LENGTH = 5
 
 
-def random_name_suffix(random: Random) -> str:
-    return "".join(random.choices(NAME_ALPHABET, k=NAME_SUFFIX_LENGTH))
+# Random bytes are asked for in blocks: the way to the system costs as much for 16 of them as for 1,024.
+RANDOM_BLOCK = 1024
+# A byte below this limit chooses each letter with the same probability.
+_FAIR = 256 - 256 % len(NAME_ALPHABET)
+_LETTERS = bytes(ord(NAME_ALPHABET[byte % len(NAME_ALPHABET)]) for byte in range(_FAIR)).ljust(256)
+_UNFAIR = bytes(range(_FAIR, 256))
+
+
+class RandomNames:
+    """New uids, and suffixes for generated names."""
+
+    def __init__(self, random: Random | None = None) -> None:
+        self._random = random or SystemRandom()
+        self._digits = ""
+        self._letters = ""
+
+    def uid(self) -> str:
+        """A UUID of version 4."""
+        if len(self._digits) < 32:
+            self._digits = self._random.randbytes(RANDOM_BLOCK).hex()
+        digits, self._digits = self._digits[:32], self._digits[32:]
+        variant = "89ab"[int(digits[16], 16) & 3]
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+    def suffix(self) -> str:
+        while len(self._letters) < NAME_SUFFIX_LENGTH:
+            self._letters += self._random.randbytes(RANDOM_BLOCK).translate(_LETTERS, _UNFAIR).decode()
+        suffix, self._letters = self._letters[:NAME_SUFFIX_LENGTH], self._letters[NAME_SUFFIX_LENGTH:]
+        return suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +168,8 @@ class Core:
         self.store = store
         self.clock = clock
         self.gates = gates
-        self.random = random or SystemRandom()
+        names = RandomNames(random)
+        self.new_uid, self.new_name_suffix = names.uid, names.suffix
         self.admission = writes.admission
         self.commit = writes.commit
         self.check_commit = writes.check
@@ -211,9 +238,3 @@ class Core:
 
     def timestamp(self) -> float:
         return self.clock.now().astimezone(UTC).timestamp()
-
-    def new_uid(self) -> str:
-        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
-
-    def new_name_suffix(self) -> str:
-        return random_name_suffix(self.random)

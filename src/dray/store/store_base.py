@@ -15,15 +15,17 @@ MAX_KEY_BYTES = 4096
 
 def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precondition]) -> None:
     """Raise ValueError unless every key is sane text and occurs once among the operations."""
-    keys = {operation.key for operation in operations}
-    if len(keys) != len(operations):
-        raise ValueError("a key occurs twice in one commit")
     if len(operations) > MAX_OPERATIONS:
         raise ValueError(f"a commit has {len(operations)} operations; at most {MAX_OPERATIONS} are allowed")
+    keys = set()
     for operation in operations:
-        if isinstance(operation, Put) and not isinstance(operation.value, bytes):
+        keys.add(operation.key)
+        if type(operation) is Put and type(operation.value) is not bytes:
             raise ValueError("a value is not bytes")
-    keys.update(precondition.key for precondition in preconditions)
+    if len(keys) != len(operations):
+        raise ValueError("a key occurs twice in one commit")
+    for precondition in preconditions:
+        keys.add(precondition.key)
     for key in keys:
         check_key(key)
 
@@ -31,8 +33,10 @@ def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precon
 def check_key(key: str) -> None:
     if not key.startswith("/") or "\0" in key:
         raise ValueError(f"{key!r} is not a key: it must start with a slash and hold no zero byte")
+    if key.isascii() and len(key) <= MAX_KEY_BYTES:
+        return
     try:
-        size = len(key) if key.isascii() else len(key.encode())
+        size = len(key.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{key!r} is not a key: it is not valid Unicode") from None
     if size > MAX_KEY_BYTES:

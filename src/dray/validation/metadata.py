@@ -44,9 +44,7 @@ def check_metadata(document: Document, path: str, errors: Errors, *, namespaced:
         errors.forbidden(f"{path}.namespace", "not allowed on this type")
     if (meta.get("generation") or 0) < 0:
         errors.invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0")
-    _check_common(meta, path, errors)
-    _check_finalizer_syntax(meta.get("finalizers") or (), f"{path}.finalizers", errors)
-    _check_finalizer_names(meta.get("finalizers") or (), f"{path}.finalizers", errors)
+    _check_common(meta, {}, path, errors)
 
 
 def name_rule(kind: str) -> names.Problems:
@@ -94,14 +92,6 @@ def _check_namespace(namespace: str, path: str, errors: Errors) -> None:
         errors.required(path)
     else:
         errors.each_invalid(path, namespace, names.label_problems(namespace))
-
-
-def _check_common(meta: Document, path: str, errors: Errors) -> None:
-    """What holds on create and on update alike."""
-    check_labels(meta.get("labels") or {}, f"{path}.labels", errors)
-    check_annotations(meta.get("annotations") or {}, f"{path}.annotations", errors)
-    _check_owners(meta.get("ownerReferences") or (), f"{path}.ownerReferences", errors)
-    _check_managed_fields(meta.get("managedFields") or (), f"{path}.managedFields", errors)
 
 
 def check_labels(labels: Document, path: str, errors: Errors) -> None:
@@ -162,6 +152,11 @@ def _check_manager(manager: str, path: str, errors: Errors) -> None:
         errors.invalid(path, manager, "should only contain printable characters")
 
 
+def _check_finalizers(finalizers: Any, path: str, errors: Errors) -> None:
+    _check_finalizer_syntax(finalizers, path, errors)
+    _check_finalizer_names(finalizers, path, errors)
+
+
 def _check_finalizer_syntax(finalizers: Any, path: str, errors: Errors) -> None:
     for finalizer in finalizers:
         errors.each_invalid(path, finalizer, names.qualified_name_problems(finalizer))
@@ -174,6 +169,23 @@ def _check_finalizer_names(finalizers: Any, path: str, errors: Errors) -> None:
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             errors.invalid(f"{path}[{i}]", finalizer, detail)
+
+
+_COMMON = (
+    ("labels", check_labels),
+    ("annotations", check_annotations),
+    ("ownerReferences", _check_owners),
+    ("managedFields", _check_managed_fields),
+    ("finalizers", _check_finalizers),
+)
+
+
+def _check_common(meta: Document, before: Document, path: str, errors: Errors) -> None:
+    """What holds on create and on update alike. What is stored was checked when it came."""
+    for name, check in _COMMON:
+        value = meta.get(name)
+        if value and value != before.get(name):
+            check(value, f"{path}.{name}", errors)
 
 
 # --- update ----------------------------------------------------------------------------------------------------------
@@ -207,9 +219,7 @@ def check_metadata_update(
             errors.invalid(f"{path}.{field}", meta.get(field) or "", IMMUTABLE)
     if before.get("creationTimestamp") and not _same_time(meta.get("creationTimestamp"), before["creationTimestamp"]):
         errors.invalid(f"{path}.creationTimestamp", meta.get("creationTimestamp"), IMMUTABLE)
-    _check_common(meta, path, errors)
-    _check_finalizer_syntax(meta.get("finalizers") or (), f"{path}.finalizers", errors)
-    _check_finalizer_names(meta.get("finalizers") or (), f"{path}.finalizers", errors)
+    _check_common(meta, before, path, errors)
 
 
 def _check_stored_name(kind: str, name: str, path: str, errors: Errors, only_status: bool) -> None:

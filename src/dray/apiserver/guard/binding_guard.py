@@ -38,17 +38,13 @@ from dray.apiserver import errors
 from dray.apiserver.core import Commit, CommitCheck
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import KindCache, Progress
-from dray.apiserver.watch.stored_object import GUARD, Stored, to_value
+from dray.apiserver.watch.stored_object import GUARD, HAS_NODE, Stored, to_value
 from dray.store.errors import Conflict
 from dray.store.interface import Change, Delete, Entry, Operation, Precondition, Put, Store
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-# How every pod that has a node is written in the store. Finding it in a pod without one only costs a look.
-_HAS_NODE = b'"nodeName":'
-
 
 # Changes that wait for a binding to be looked at.
 MAX_WAITING_CHANGES = 4096
@@ -232,7 +228,7 @@ class NodeRoom:
 
 def _node_of(value: bytes | None) -> str:
     """Without reading all of the pod; empty if it has no node."""
-    if value is None or _HAS_NODE not in value:
+    if value is None or HAS_NODE not in value:
         return ""
     try:
         return _decode_node(value).spec.node_name

@@ -86,9 +86,8 @@ class Whole(JsonAnswer):
         return {key: value for key, value in document.items() if key not in ("kind", "apiVersion")}
 
     def bookmark(self, revision: int, annotations: Document | None) -> bytes:
-        document = empty_of(self.row, self.version)
-        document["metadata"] = _bookmark_metadata(revision, annotations)
-        return encode(document)
+        metadata = _bookmark_metadata(revision, annotations)
+        return encode({**empty_of(self.row, self.version), "metadata": metadata})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,8 @@ class Protobuf:
         return encode_list(items, meta.document(), self._api_version, self.row.list_kind)
 
     def bookmark(self, revision: int, annotations: Document | None) -> bytes:
-        document = empty_object(self._api_version, self.row.kind)
-        document["metadata"] = _bookmark_metadata(revision, annotations)
+        empty = empty_object(self._api_version, self.row.kind)
+        document = {**empty, "metadata": _bookmark_metadata(revision, annotations)}
         return encode_object(document, self._api_version, self.row.kind)
 
     def failed(self, status: Document) -> bytes:

@@ -63,6 +63,9 @@ def object_key(group: str, plural: str, namespace: str, name: str) -> str:
 
 # --- bytes
 
+# How every pod that has a node is written in the store. Finding it in a pod without one only costs a look.
+HAS_NODE = b'"nodeName":'
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 

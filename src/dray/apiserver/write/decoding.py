@@ -29,7 +29,7 @@ Document = dict[str, Any]
 
 SUMMARY = 30
 # What most writes either change or leave alone as a whole.
-PARTS = ("spec", "status")
+PARTS = ("metadata", "spec", "status")
 MAX_WARNINGS = 100
 SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
@@ -44,6 +44,8 @@ class Decoded(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     # managedFields was sent empty: ownership starts over.
     resets_managers: bool = False
+    # The spec is the stored one, in shape and with its defaults.
+    has_stored_spec: bool = False
 
 
 def parse(body: bytes, media_type: str) -> tuple[Any, tuple[str, ...]]:
@@ -96,10 +98,10 @@ def decode_object(
 
 def _share_equal_parts(tree: Document, before: Document) -> None:
     """In Python 1 equals True and 1.0; in JSON they differ."""
-    for part in PARTS:
-        sent, known = tree.get(part), before.get(part)
-        if sent and sent == known and _canonical(sent) == _canonical(known):
-            tree[part] = known
+    same = {part: tree[part] for part in PARTS if tree.get(part) and tree[part] == before.get(part)}
+    known = {part: before[part] for part in same}
+    if _canonical(same) == _canonical(known):
+        tree.update(known)
 
 
 def _unrecognized(body: bytes, kind: str, why: str) -> ApiError:
@@ -169,10 +171,13 @@ def shaped_object(
     return Decoded(document, (*unknown, *(f'duplicate field "{path}"' for path in duplicates)), resets)
 
 
-def defaulted(row: Resource, document: Document, now: str) -> Document:
+def defaulted(row: Resource, document: Document, now: str, *, has_stored_spec: bool = False) -> Document:
     """The object with the defaults of its kind."""
     custom: CustomKind | None = row.custom
-    return apply_defaults(document, now) if custom is None else custom.defaulted(document)
+    if custom is not None:
+        return custom.defaulted(document)
+    # All defaults of a pod are in its spec.
+    return document if has_stored_spec and row.kind == "Pod" else apply_defaults(document, now)
 
 
 def _resets_managers(tree: Document) -> bool:
@@ -198,7 +203,7 @@ def shaped_or_fail(
         document = {key: whole[key] for key in tree if key in whole} | whole
     if resets:
         document["metadata"].pop("managedFields", None)
-    return Decoded(document, reading.warnings, resets)
+    return Decoded(document, reading.warnings, resets, "spec" in kept)
 
 
 def _untouched(tree: Document, before: Document) -> Document:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,9 @@ def has_self(node: FieldSet) -> bool:
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
     if not one or not other:
         return one or other
-    out = dict(one)
-    for key, node in other.items():
-        out[key] = _union_node(out[key], node) if key in out else node
+    out = {**one, **other}
+    for key in one.keys() & other.keys():
+        out[key] = _union_node(one[key], other[key])
     return out
 
 
@@ -42,32 +42,34 @@ def _union_node(one: FieldSet, other: FieldSet) -> FieldSet:
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     """What is in `one` and not in `other`, element by element."""
-    if not one or not other:
+    shared = one.keys() & other.keys()
+    if not shared:
         return one
-    out: FieldSet = {}
-    for key, node in one.items():
-        taken = other.get(key)
-        if taken is None:
-            out[key] = node
-            continue
+    out = dict(one)
+    for key in shared:
+        node, taken = one[key], other[key]
         member = has_self(node) and not has_self(taken)
         children = difference(_children(node), _children(taken))
         if member or children:
             out[key] = _node(member, children)
+        else:
+            del out[key]
     return out
 
 
 def without_below(one: FieldSet, roots: FieldSet) -> FieldSet:
     """`one` without the elements of `roots` and everything below them."""
-    out: FieldSet = {}
-    for key, node in one.items():
-        root = roots.get(key)
-        if root is None:
-            out[key] = node
-        elif not has_self(root):
-            children = without_below(_children(node), root)
-            if children or has_self(node):
-                out[key] = _node(has_self(node), children)
+    shared = one.keys() & roots.keys()
+    if not shared:
+        return one
+    out = dict(one)
+    for key in shared:
+        node, root = one[key], roots[key]
+        children = {} if has_self(root) else without_below(_children(node), root)
+        if children or (has_self(node) and not has_self(root)):
+            out[key] = _node(has_self(node), children)
+        else:
+            del out[key]
     return out
 
 
@@ -263,65 +265,55 @@ def element_of(entry: Any, field: Field) -> str:
 # --- comparing documents ---------------------------------------------------------------------------------------------
 
 
-class Comparison:
-    """What changed between two documents of one version."""
+class Comparison(NamedTuple):
+    """What changed between two documents of one version: the fields that are new or have another value, and those that are gone."""
 
-    __slots__ = ("added", "modified", "removed")
-
-    def __init__(self) -> None:
-        self.added: FieldSet = {}
-        self.modified: FieldSet = {}
-        self.removed: FieldSet = {}
+    changed: FieldSet
+    removed: FieldSet
 
 
 def compare(before: dict[str, Any], after: dict[str, Any], schema: OwnershipSchema) -> Comparison:
-    found = Comparison()
-    _compare_fields(before, after, fields_of_struct(schema).get, found.added, found.modified, found.removed, "f:")
-    return found
+    return _compare_fields(before, after, fields_of_struct(schema).get, "f:")
 
 
 def _compare_fields(
-    before: dict[str, Any],
-    after: dict[str, Any],
-    field_of: Callable[[str], Field | None],
-    added: FieldSet,
-    modified: FieldSet,
-    removed: FieldSet,
-    prefix: str,
-) -> None:
+    before: dict[str, Any], after: dict[str, Any], field_of: Callable[[str], Field | None], prefix: str
+) -> Comparison:
+    changed: FieldSet = {}
+    removed: FieldSet = {}
     for key, new in after.items():
         old = before.get(key, _MISSING)
         if old is new or old == new:
             continue
-        _compare_value(prefix + key, old, new, field_of(key) or LEAF, added, modified, removed)
-    for key, old in before.items():
-        if key not in after:
-            removed[prefix + key] = _whole(old, field_of(key) or LEAF)
-
-
-def _compare_value(
-    element: str, old: Any, new: Any, field: Field, added: FieldSet, modified: FieldSet, removed: FieldSet
-) -> None:
-    if old is _MISSING:
-        added[element] = _whole(new, field)
-        return
-    inner: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
-    if field.shape in ("struct", "map") and isinstance(new, dict) and isinstance(old or {}, dict):
-        if element == SPEC:
-            inner = _compare_specs(old or {}, new, field)
+        element, field = prefix + key, field_of(key) or LEAF
+        if field.shape == "leaf":
+            changed[element] = {}
+        elif old is _MISSING:
+            changed[element] = _whole(new, field)
         else:
-            _compare_fields(old or {}, new, _lookup(field), *inner, "f:")
-    elif field.shape in ("set", "map-list") and isinstance(new, list) and isinstance(old or [], list):
-        _compare_lists(old or [], new, field, inner)
-    else:
-        modified[element] = {}
-        return
-    for target, children in zip((added, modified, removed), inner, strict=True):
-        if children:
-            target[element] = children
-    if not any(inner):
-        # the same entries in another order, or an empty value in place of another
-        modified[element] = {}
+            inside = _compare_value(element, old, new, field)
+            if inside.removed:
+                removed[element] = inside.removed
+            if inside.changed or not inside.removed:
+                # Nothing inside: the same entries in another order, or an empty value in place of another.
+                changed[element] = inside.changed
+    for key in before.keys() - after.keys():
+        removed[prefix + key] = _whole(before[key], field_of(key) or LEAF)
+    return Comparison(changed, removed)
+
+
+def _compare_value(element: str, old: Any, new: Any, field: Field) -> Comparison:
+    if field.shape in ("struct", "map"):
+        if isinstance(new, dict) and isinstance(old or {}, dict):
+            compare = _compare_specs if element == SPEC else _compare_structs
+            return compare(old or {}, new, field)
+    elif isinstance(new, list) and isinstance(old or [], list):
+        return _compare_lists(old or [], new, field)
+    return Comparison({}, {})
+
+
+def _compare_structs(old: dict[str, Any], new: dict[str, Any], field: Field) -> Comparison:
+    return _compare_fields(old, new, _lookup(field), "f:")
 
 
 class RememberedComparisons:
@@ -332,18 +324,16 @@ class RememberedComparisons:
 
     def __init__(self, entries: int, most_bytes: int) -> None:
         self._entries, self._most_bytes = entries, most_bytes
-        self._known: OrderedDict[tuple[Field, bytes], tuple[FieldSet, FieldSet, FieldSet]] = OrderedDict()
+        self._known: OrderedDict[tuple[Field, bytes], Comparison] = OrderedDict()
 
-    def __call__(self, old: dict[str, Any], new: dict[str, Any], field: Field) -> tuple[FieldSet, FieldSet, FieldSet]:
-        """The fields that are added, modified and removed."""
+    def __call__(self, old: dict[str, Any], new: dict[str, Any], field: Field) -> Comparison:
         try:
             key = (field, msgspec.json.encode((old, new)))
         except (TypeError, ValueError, OverflowError, RecursionError):
             key = None
         found = self._known.get(key) if key is not None else None
         if found is None:
-            found = ({}, {}, {})
-            _compare_fields(old, new, _lookup(field), *found, "f:")
+            found = _compare_structs(old, new, field)
             if key is not None and len(key[1]) <= self._most_bytes:
                 self._known[key] = found
                 if len(self._known) > self._entries:
@@ -365,10 +355,9 @@ def _lookup(field: Field) -> Callable[[str], Field | None]:
     return lambda key: item
 
 
-def _compare_lists(old: list[Any], new: list[Any], field: Field, inner: tuple[FieldSet, FieldSet, FieldSet]) -> None:
+def _compare_lists(old: list[Any], new: list[Any], field: Field) -> Comparison:
     item = field.item or LEAF
-    before, after = dict(_entries(old, field)), dict(_entries(new, field))
-    _compare_fields(before, after, lambda _: item, *inner, "")
+    return _compare_fields(dict(_entries(old, field)), dict(_entries(new, field)), lambda _: item, "")
 
 
 def _whole(value: Any, field: Field) -> FieldSet:

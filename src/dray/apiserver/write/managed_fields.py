@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from dray.api.schemas import schema_for
 from dray.api.scheme import Resource
@@ -43,19 +44,22 @@ SYSTEM_FIELDS: FieldSet = {
         )
     },
 }  # fmt: skip
+SYSTEM_METADATA = SYSTEM_FIELDS["f:metadata"].keys()
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """What tells one entry from another. An applier is the same whatever version it speaks."""
+    """The author of writes, as one entry of managedFields names it."""
 
     name: str
     operation: str
     api_version: str
     subresource: str = ""
+    # What tells one entry from another. An applier is the same whatever version it speaks.
+    identity: tuple[str, ...] = ()
 
-    def identity(self) -> tuple[str, ...]:
+    def __post_init__(self) -> None:
         version = "" if self.operation == APPLY else self.api_version
-        return (self.name, self.operation, version, self.subresource)
+        force_setattr(self, "identity", (self.name, self.operation, version, self.subresource))
 
     def __str__(self) -> str:
         text = f'"{self.name}"'
@@ -80,18 +84,17 @@ class ManagedKind:
 
 
 Owners = dict[tuple[str, ...], ManagerFields]
+_known_manager = lru_cache(maxsize=1024)(Manager)
 
 
 def read(entries: list[Document] | None) -> Owners:
     owners: Owners = {}
     for entry in entries or ():
-        manager = Manager(
-            entry.get("manager", ""),
-            entry.get("operation", ""),
-            entry.get("apiVersion", ""),
-            entry.get("subresource", ""),
+        get = entry.get
+        manager = _known_manager(
+            get("manager", ""), get("operation", ""), get("apiVersion", ""), get("subresource", "")
         )
-        owners[manager.identity()] = ManagerFields(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
+        owners[manager.identity] = ManagerFields(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
     return owners
 
 
@@ -119,16 +122,18 @@ def owned_by_creator(
     schema = kind.schema_of(manager.api_version)
     if schema is None:
         return []
-    change = field_sets.compare(empty, document, schema)
-    fields = _own(field_sets.union(change.added, change.modified), kind)
-    return write({manager.identity(): ManagerFields(manager, fields, now)}) if fields else []
+    fields = _own(field_sets.compare(empty, document, schema).changed, kind)
+    return write({manager.identity: ManagerFields(manager, fields, now)}) if fields else []
 
 
 def _own(fields: FieldSet, kind: ManagedKind) -> FieldSet:
-    return field_sets.without_below(_without_system(fields), kind.reset) if kind.reset else _without_system(fields)
+    return field_sets.without_below(_without_system(fields), kind.reset)
 
 
 def _without_system(fields: FieldSet) -> FieldSet:
+    metadata = fields.get("f:metadata") or {}
+    if fields.keys().isdisjoint(("f:apiVersion", "f:kind")) and metadata.keys().isdisjoint(SYSTEM_METADATA):
+        return fields
     return field_sets.difference(fields, SYSTEM_FIELDS)
 
 
@@ -140,12 +145,10 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     changes = FieldChanges(old, new, kind)
     change = changes.seen_in(manager.api_version)
     assert change is not None
-    owners, identity = _give_up(owners, changes, manager), manager.identity()
+    owners, identity = _give_up(owners, changes, manager), manager.identity
     mine = owners.get(identity)
     before = mine.fields if mine else {}
-    fields = field_sets.difference(before, _own(change.removed, kind))
-    fields = field_sets.union(fields, _own(field_sets.union(change.modified, change.added), kind))
-    fields = _without_system(fields)
+    fields = _without_system(field_sets.union(field_sets.difference(before, change.removed), change.changed))
     if not fields:
         owners.pop(identity, None)
     elif mine is None or fields != before:
@@ -166,14 +169,17 @@ class FieldChanges:
         self._lost: dict[str, FieldSet] = {}
 
     def seen_in(self, version: str) -> field_sets.Comparison | None:
-        """None for a version that the kind does not have."""
+        """Only what the endpoint lets anybody own. None for a version that the kind does not have."""
         found = self._found.get(version)
         if found is None:
             schema = self._kind.schema_of(version)
             if schema is None:
                 return None
             before, after = (self._kind.in_version(document, version) for document in (self._old, self._new))
-            found = self._found[version] = field_sets.compare(_plain(before), _plain(after), schema)
+            change = field_sets.compare(_plain(before), _plain(after), schema)
+            found = self._found[version] = field_sets.Comparison(
+                _own(change.changed, self._kind), _own(change.removed, self._kind)
+            )
         return found
 
     def lost_to_others(self, version: str) -> FieldSet | None:
@@ -183,8 +189,7 @@ class FieldChanges:
             change = self.seen_in(version)
             if change is None:
                 return None
-            changed = field_sets.union(field_sets.union(change.modified, change.added), change.removed)
-            lost = self._lost[version] = _own(changed, self._kind)
+            lost = self._lost[version] = field_sets.union(change.changed, change.removed)
         return lost
 
 
@@ -197,7 +202,7 @@ def _plain(document: Document) -> Document:
 
 def _give_up(owners: Owners, changes: FieldChanges, manager: Manager) -> Owners:
     """What everybody else still owns after the change."""
-    left, author = {}, manager.identity()
+    left, author = {}, manager.identity
     for identity, owned in owners.items():
         if identity == author:
             left[identity] = owned
@@ -214,19 +219,18 @@ def _give_up(owners: Owners, changes: FieldChanges, manager: Manager) -> Owners:
 # --- apply -----------------------------------------------------------------------------------------------------------
 
 
-def conflicts(owners: Owners, changes: FieldChanges, manager: Manager, kind: ManagedKind) -> list[tuple[Manager, str]]:
+def conflicts(owners: Owners, changes: FieldChanges, manager: Manager) -> list[tuple[Manager, str]]:
     """Fields of others that an apply would change, with their owners."""
     found = []
     for identity, owned in sorted(owners.items()):
-        if identity == manager.identity():
+        if identity == manager.identity:
             continue
         change = changes.seen_in(owned.manager.api_version)
         if change is None:
             continue
-        changed = _own(field_sets.union(change.modified, change.added), kind)
         found += [
             (owned.manager, field_sets.path_text(path))
-            for path in field_sets.paths(field_sets.intersection(owned.fields, changed))
+            for path in field_sets.paths(field_sets.intersection(owned.fields, change.changed))
         ]
     return found
 
@@ -255,23 +259,23 @@ def applied_fields(config: Document, schema: OwnershipSchema, kind: ManagedKind)
 
 def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
     """What `manager` applied before, does not apply now, and nobody else owns: it goes away."""
-    mine = owners.get(manager.identity())
+    mine = owners.get(manager.identity)
     if mine is None:
         return {}
     left = field_sets.difference(field_sets.with_parents(mine.fields), field_sets.with_parents(fields))
     for identity, owned in owners.items():
-        if left and identity != manager.identity():
+        if left and identity != manager.identity:
             left = field_sets.difference(left, field_sets.with_parents(owned.fields))
     return left
 
 
 def after_apply(owners: Owners, changes: FieldChanges, manager: Manager, fields: FieldSet, now: str) -> Owners:
     owners = _give_up(owners, changes, manager)
-    mine = owners.get(manager.identity())
+    mine = owners.get(manager.identity)
     if not fields:
-        owners.pop(manager.identity(), None)
+        owners.pop(manager.identity, None)
     elif mine is None or mine.fields != fields or mine.manager != manager:
-        owners[manager.identity()] = ManagerFields(manager, fields, now)
+        owners[manager.identity] = ManagerFields(manager, fields, now)
     return owners
 
 

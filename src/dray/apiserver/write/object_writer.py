@@ -520,16 +520,14 @@ def unchanged(new: Document, old: Document) -> bool:
     """Equal but for the times in managedFields."""
     if new == old:
         return True
-    if new.keys() != old.keys() or any(new[key] != old[key] for key in new if key != "metadata"):
+    mine, known = new["metadata"], old["metadata"]
+    if {**new, "metadata": None} != {**old, "metadata": None}:
         return False
-    return _timeless(new) == _timeless(old)
+    return {**mine, "managedFields": _timeless(mine)} == {**known, "managedFields": _timeless(known)}
 
 
-def _timeless(document: Document) -> Document:
-    metadata = dict(document["metadata"])
-    entries = metadata.pop("managedFields", None) or ()
-    metadata["managedFields"] = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
-    return {**document, "metadata": metadata}
+def _timeless(metadata: Document) -> list[Document]:
+    return [{**entry, "time": ""} for entry in metadata.get("managedFields") or ()]
 
 
 def sent_options(call: ApiCall, kind: str) -> Document:

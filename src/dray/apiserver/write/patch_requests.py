@@ -31,6 +31,7 @@ from dray.apiserver.request.request_options import (
 from dray.apiserver.watch.stored_object import from_storage, is_stored_form, to_storage
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import (
+    Decoded,
     check_type,
     defaulted,
     parse,
@@ -82,10 +83,12 @@ class Patcher:
         def build(old: Document) -> Document:
             before = from_storage(call.row, call.version, old)
             tree, shown = apply_to(before)
-            document, resets = self._read_result(call, tree, shown, options, before)
+            decoded = self._read_result(call, tree, shown, options, before)
+            document, now = decoded.document, self._core.now()
             self._match(call, document, old)
-            document = to_storage(call.row, defaulted(call.row, document, self._core.now()))
-            return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
+            document = defaulted(call.row, document, now, has_stored_spec=decoded.has_stored_spec)
+            document = to_storage(call.row, document)
+            return owned_update(call.row, old, document, manager, now, resets=decoded.resets_managers)
 
         return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
 
@@ -174,7 +177,7 @@ class Patcher:
         shown: Callable[[Any], str],
         options: WriteOptions,
         before: Document | None = None,
-    ) -> tuple[Document, bool]:
+    ) -> Decoded:
         """The patched tree as an object of the kind; raises 422 where it is none. `before` is in shape already."""
         if not isinstance(tree, dict):
             raise _invalid_patch(
@@ -192,7 +195,7 @@ class Patcher:
         if decoded.problems:
             self._report(call, decoded.problems, options, shown(tree))
         drop_duplicate_owners(decoded.document["metadata"], call.warn)
-        return decoded.document, decoded.resets_managers
+        return decoded
 
     def _match(self, call: ApiCall, document: Document, old: Document) -> None:
         """A patch does not rename; and it insists on a resourceVersion only if it names one."""
@@ -308,11 +311,12 @@ class Patcher:
         live = from_storage(row, call.version, old)
         merged = merge_applied(live, config, schema)
         merged = remove_fields(merged, managed_fields.abandoned(owners, manager, fields), schema)
-        document, _ = self._read_result(call, merged, _as_json, options, live)
+        decoded = self._read_result(call, merged, _as_json, options, live)
+        document = decoded.document
         self._match(call, document, old)
-        document = to_storage(row, defaulted(row, document, now))
+        document = to_storage(row, defaulted(row, document, now, has_stored_spec=decoded.has_stored_spec))
         changes = managed_fields.FieldChanges(old, document, kind)
-        found = () if options.force else managed_fields.conflicts(owners, changes, manager, kind)
+        found = () if options.force else managed_fields.conflicts(owners, changes, manager)
         if found:
             raise managed_fields.conflict_error(list(found))
         owners = managed_fields.after_apply(owners, changes, manager, fields, now)
@@ -333,7 +337,7 @@ class Patcher:
             )
         kind = managed_kind(row, "")
         fields = managed_fields.applied_fields({"metadata": {}, **config}, self._schema(call), kind)
-        document, _ = self._read_result(call, config, _as_json, options)
+        document = self._read_result(call, config, _as_json, options).document
         metadata = document["metadata"]
         metadata["name"] = call.name
         if call.row.namespaced:
@@ -343,7 +347,7 @@ class Patcher:
         metadata["uid"], metadata["creationTimestamp"] = self._core.new_uid(), now
         document = defaulted(row, document, now)
         owned = managed_fields.ManagerFields(manager, fields, now)
-        document["metadata"]["managedFields"] = managed_fields.write({manager.identity(): owned})
+        document["metadata"]["managedFields"] = managed_fields.write({manager.identity: owned})
         return await self._writer.insert(call, to_storage(row, document), dry_run=options.dry_run)
 
 

@@ -22,7 +22,7 @@ from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.rbac import RbacIndex
 from dray.apiserver.request.request_info import MASTERS, Attributes, Decision
 from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import resource_prefix
+from dray.apiserver.watch.stored_object import HAS_NODE, resource_prefix
 
 # (plural, namespace, name)
 Reference = tuple[str, str, str]
@@ -58,7 +58,8 @@ class NodeGraph:
             for reference in references:
                 if counts[reference] <= 0:
                     del counts[reference]
-        if value is None:
+        # Most pods change several times before they have a node; then there is nothing to read.
+        if value is None or HAS_NODE not in value:
             return
         pod = _pods.decode(value)
         if not pod.spec.node_name:

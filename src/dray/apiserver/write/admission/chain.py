@@ -5,8 +5,10 @@ policy has changed the object, the mutating round is repeated once, as in Kubern
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from dray.api.scheme import Resource, by_plural
 from dray.apiserver import errors
@@ -21,8 +23,7 @@ DELETE = "DELETE"
 CONNECT = "CONNECT"
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(msgspec.Struct):
     """One write on its way to the store.
 
     `document` is the object as it would be stored (None for a deletion), in the storage version and defaulted; plugins
@@ -36,13 +37,13 @@ class Admission:
     kind: str
     document: Document | None
     old: Document | None = None
-    options: Document = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    options: Document = msgspec.field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)
     # A plugin that runs code from outside changed the object: the mutating plugins see it once more.
     wants_second_round: bool = False
     is_second_round: bool = False
     # What such plugins remember from the first round for the second, by plugin.
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = msgspec.field(default_factory=dict)
     # The kind of the resource; found by its names where nobody says it.
     row: Resource | None = None
 
@@ -67,6 +68,15 @@ class AdmissionChain(Protocol):
     async def validate(self, admission: Admission) -> None: ...
 
 
+class KindOfWrite(msgspec.Struct, frozen=True, gc=False):
+    """What all creations of pods, or all changes of the status of claims, have in common."""
+
+    operation: str
+    group: str
+    resource: str
+    subresource: str = ""
+
+
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
@@ -76,6 +86,10 @@ class AdmissionPlugin:
     name = ""
     # Group and plural of the resources it looks at; None: of all.
     resources: frozenset[tuple[str, str]] | None = None
+
+    def looks_at(self, write: KindOfWrite) -> bool:
+        """Whether it has anything to say about such writes; asked once for each kind of write."""
+        return self.resources is None or (write.group, write.resource) in self.resources
 
     @property
     def has_work(self) -> bool:
@@ -132,7 +146,7 @@ class PluginChain:
 
     def __init__(self, plugins: Sequence[AdmissionPlugin]) -> None:
         self._plugins = tuple(plugins)
-        self._concerned: dict[tuple[str, str], AdmissionRounds] = {}
+        self._concerned: dict[tuple[str, ...], AdmissionRounds] = {}
         self.reconsider()
 
     def reconsider(self) -> None:
@@ -154,12 +168,14 @@ class PluginChain:
             await plugin.validate(admission)
 
     def _rounds(self, admission: Admission) -> AdmissionRounds:
-        """Found once for each resource; there are as many as the server has kinds."""
-        resource = (admission.attributes.group, admission.attributes.resource)
-        found = self._concerned.get(resource)
+        """Found once for each kind of write; there are a few for each kind of object."""
+        attributes = admission.attributes
+        kind = (admission.operation, attributes.group, attributes.resource, attributes.subresource)
+        found = self._concerned.get(kind)
         if found is None:
-            concerned = [plugin for plugin in self._working if plugin.resources is None or resource in plugin.resources]
-            found = self._concerned[resource] = AdmissionRounds(
+            write = KindOfWrite(*kind)
+            concerned = [plugin for plugin in self._working if plugin.looks_at(write)]
+            found = self._concerned[kind] = AdmissionRounds(
                 tuple(plugin for plugin in concerned if _overrides(plugin, "mutate")),
                 tuple(plugin for plugin in concerned if _overrides(plugin, "validate")),
             )

@@ -44,7 +44,7 @@ from dray.apiserver.write.admission.chain import (
     UPDATE,
     Admission,
     AdmissionPlugin,
-    concerns,
+    KindOfWrite,
     forbidden,
     row_of,
 )
@@ -64,17 +64,18 @@ class NamespaceLifecycle(AdmissionPlugin):
     def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        if (write.group, write.resource, write.subresource) == ("", "namespaces", ""):
+            return write.operation == DELETE
+        return write.operation == CREATE and write.resource not in (*REVIEW_RESOURCES, "namespaces")
+
     async def mutate(self, admission: Admission) -> None:
         attributes = admission.attributes
-        if (
-            admission.operation == DELETE
-            and concerns(admission, "", "namespaces")
-            and admission.name in UNDELETABLE_NAMESPACES
-        ):
-            raise forbidden(admission, "this namespace may not be deleted")
-        if admission.operation != CREATE or not attributes.namespace or attributes.resource in REVIEW_RESOURCES:
+        if admission.operation == DELETE:
+            if admission.name in UNDELETABLE_NAMESPACES:
+                raise forbidden(admission, "this namespace may not be deleted")
             return
-        if attributes.resource == "namespaces":
+        if not attributes.namespace:
             return
         namespace = await self._objects.look("", "namespaces", "", attributes.namespace)
         if namespace is None:
@@ -108,28 +109,29 @@ class LimitRanger(AdmissionPlugin):
     def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        if write.operation == CREATE:
+            return super().looks_at(write) and not write.subresource
+        return write.operation == UPDATE and (write.group, write.resource, write.subresource) in (
+            (*PODS, "resize"),
+            (*VOLUME_CLAIMS, ""),
+        )
+
     async def mutate(self, admission: Admission) -> None:
         pod = admission.document
-        if admission.operation != CREATE or admission.attributes.subresource or not _is_pod(admission) or pod is None:
+        if admission.operation != CREATE or not _is_pod(admission) or pod is None:
             return
         for limit_range in await self._ranges(admission):
             _set_defaults(pod, limit_range)
 
     async def validate(self, admission: Admission) -> None:
-        if admission.document is None or not self._is_bounded(admission):
+        if admission.document is None:
             return
         for limit_range in await self._ranges(admission):
             check = _pod_problems if _is_pod(admission) else _storage_problems
             found = sorted({text for item in _items(limit_range) for text in check(admission.document, item)})
             if found:
                 raise forbidden(admission, found[0] if len(found) == 1 else f"[{', '.join(found)}]")
-
-    def _is_bounded(self, admission: Admission) -> bool:
-        subresource = admission.attributes.subresource
-        if _is_pod(admission):
-            is_resize = admission.operation == UPDATE and subresource == "resize"
-            return is_resize or (admission.operation == CREATE and not subresource)
-        return admission.operation in (CREATE, UPDATE) and not subresource
 
     async def _ranges(self, admission: Admission) -> list[Document]:
         return await self._objects.list("", "limitranges", admission.attributes.namespace)
@@ -247,9 +249,23 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         # One charge at a time per namespace: in one process they would only make each other try again.
         self._turns: dict[str, asyncio.Lock] = {}
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        """Whether a namespace's quota pays for such writes."""
+        if write.operation == CREATE:
+            return not write.subresource
+        if write.operation != UPDATE:
+            return False
+        kind = (write.group, write.resource)
+        if kind == PODS:
+            also = ("status",) if self._counts_claims else ()
+            return write.subresource in ("", "resize", *also)
+        return kind in (CLAIMS, SERVICES, VOLUME_CLAIMS) and not write.subresource
+
     async def validate(self, admission: Admission) -> None:
         namespace = admission.attributes.namespace
-        if not namespace or admission.document is None or not self._is_charged(admission):
+        if not namespace or admission.document is None:
+            return
+        if not await self._objects.list("", "resourcequotas", namespace):
             return
         turn = self._turns.setdefault(namespace, asyncio.Lock())
         async with turn:
@@ -257,18 +273,6 @@ class ResourceQuotaAdmission(AdmissionPlugin):
                 if await self._charged(admission, namespace):
                     return
         raise forbidden(admission, "the quotas of this namespace are changing too fast; try again")
-
-    def _is_charged(self, admission: Admission) -> bool:
-        attributes = admission.attributes
-        kind = (attributes.group, attributes.resource)
-        if admission.operation == CREATE:
-            return not attributes.subresource
-        if admission.operation != UPDATE:
-            return False
-        if kind == PODS:
-            also = ("status",) if self._counts_claims else ()
-            return attributes.subresource in ("", "resize", *also)
-        return kind in (CLAIMS, SERVICES, VOLUME_CLAIMS) and not attributes.subresource
 
     async def _charged(self, admission: Admission, namespace: str) -> bool:
         """Check and charge every quota; False if one changed meanwhile and all must be looked at again."""

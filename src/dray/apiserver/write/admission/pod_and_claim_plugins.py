@@ -29,6 +29,7 @@ from dray.apiserver.write.admission.chain import (
     UPDATE,
     Admission,
     AdmissionPlugin,
+    KindOfWrite,
     concerns,
     forbidden,
     row_of,
@@ -44,15 +45,15 @@ ROOT_CERTIFICATES = "kube-root-ca.crt"
 
 class ServiceAccount(AdmissionPlugin):
     name = "ServiceAccount"
-    resources = frozenset({("", "pods")})
 
     def __init__(self, objects: ObjectLookup, new_suffix: Callable[[], str]) -> None:
         self._objects = objects
         self._new_suffix = new_suffix
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        return write == KindOfWrite(CREATE, "", "pods")
+
     async def mutate(self, admission: Admission) -> None:
-        if admission.operation != CREATE or not concerns(admission, "", "pods"):
-            return
         spec = mapping(admission.document, "spec")
         if MIRROR_ANNOTATION in mapping(admission.document, "metadata", "annotations"):
             self._check_mirror(admission, spec)
@@ -128,18 +129,21 @@ SYSTEM_NAMESPACE = "kube-system"
 
 class Priority(AdmissionPlugin):
     name = "Priority"
-    resources = frozenset({("", "pods"), (SCHEDULING_GROUP, "priorityclasses")})
 
     def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        is_class = (write.group, write.resource, write.subresource) == (SCHEDULING_GROUP, "priorityclasses", "")
+        return write == KindOfWrite(CREATE, "", "pods") or (is_class and write.operation in (CREATE, UPDATE))
+
     async def mutate(self, admission: Admission) -> None:
-        if admission.operation == CREATE and concerns(admission, "", "pods"):
+        if concerns(admission, "", "pods"):
             await self._set_priority(admission)
 
     async def validate(self, admission: Admission) -> None:
         """Only one class can be what pods without a class get."""
-        if admission.operation not in (CREATE, UPDATE) or not concerns(admission, SCHEDULING_GROUP, "priorityclasses"):
+        if concerns(admission, "", "pods"):
             return
         if part(admission.document, "globalDefault") is not True:
             return
@@ -200,11 +204,11 @@ DEFAULT_TOLERATED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/
 
 class DefaultTolerationSeconds(AdmissionPlugin):
     name = "DefaultTolerationSeconds"
-    resources = frozenset({("", "pods")})
+
+    def looks_at(self, write: KindOfWrite) -> bool:
+        return write in (KindOfWrite(CREATE, "", "pods"), KindOfWrite(UPDATE, "", "pods"))
 
     async def mutate(self, admission: Admission) -> None:
-        if admission.operation not in (CREATE, UPDATE) or not concerns(admission, "", "pods"):
-            return
         spec = mapping(admission.document, "spec")
         tolerations = mappings(spec, "tolerations")
         missing = [
@@ -227,14 +231,14 @@ RESIZABLE = ("cpu", "memory")
 
 class PodResizeValidator(AdmissionPlugin):
     name = "PodResizeValidator"
-    resources = frozenset({("", "pods")})
 
     def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        return write == KindOfWrite(UPDATE, "", "pods", "resize")
+
     async def validate(self, admission: Admission) -> None:
-        if admission.operation != UPDATE or not concerns(admission, "", "pods", "resize"):
-            return
         assert admission.document is not None
         assert admission.old is not None
         node_name = text(admission.document, "spec", "nodeName")
@@ -259,17 +263,15 @@ GATE = "DRAResourceClaimGranularStatusAuthorization"
 
 class ClaimStatusAuthorization(AdmissionPlugin):
     name = "DRAResourceClaimGranularStatusAuthorization"
-    resources = frozenset({(GROUP, "resourceclaims")})
 
     def __init__(self, authorizer: Authorizer, gates: FeatureGates) -> None:
         self._authorizer = authorizer
         self._is_on = gates.enabled(GATE)
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        return self._is_on and write == KindOfWrite(UPDATE, GROUP, "resourceclaims", "status")
+
     async def validate(self, admission: Admission) -> None:
-        if not self._is_on or admission.operation != UPDATE or admission.document is None:
-            return
-        if not concerns(admission, GROUP, "resourceclaims", "status"):
-            return
         found = await self._binding_problem(admission) or await self._driver_problem(admission)
         if found:
             raise errors.invalid_object(row_of(admission), admission.name, [found])
@@ -375,8 +377,11 @@ class ClaimFinalizerProtection(AdmissionPlugin):
     name = "ClaimFinalizerProtection"
     resources = frozenset({("resource.k8s.io", "resourceclaims")})
 
+    def looks_at(self, write: KindOfWrite) -> bool:
+        return super().looks_at(write) and write.operation == UPDATE
+
     async def validate(self, admission: Admission) -> None:
-        if admission.operation != UPDATE or not mappings(admission.document, "status", "reservedFor"):
+        if not mappings(admission.document, "status", "reservedFor"):
             return
         before, after = (strings(claim, "metadata", "finalizers") for claim in (admission.old, admission.document))
         if CLAIM_FINALIZER in before and CLAIM_FINALIZER not in after:
