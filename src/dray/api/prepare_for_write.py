@@ -60,7 +60,7 @@ def with_kept_metadata(document: Document, old: Document) -> Document:
     metadata, before = dict(document["metadata"]), old["metadata"]
     metadata.pop("selfLink", None)
     for name in ("name", "namespace", "uid", "deletionGracePeriodSeconds"):
-        if name in before and metadata.get(name) in (None, ""):
+        if metadata.get(name) in (None, "") and name in before:
             metadata[name] = before[name]
     for name in ("creationTimestamp", "deletionTimestamp"):
         if name in before:

@@ -48,6 +48,7 @@ from dray.apiserver.request.request_info import (
 )
 from dray.apiserver.request.request_options import (
     JSON,
+    NO_QUERY,
     PROTOBUF,
     Query,
     ResponseFormat,
@@ -204,7 +205,7 @@ class Server:
         started = time.perf_counter()
         info = UNREADABLE
         try:
-            query = Query(request.query)
+            query = Query(request.query) if request.query else NO_QUERY
             info = self._request_info(request, query)
             response = await self._answer(request, query, info)
         except ApiError as error:
@@ -303,6 +304,8 @@ class Server:
         return True
 
     def _request_info(self, request: Request, query: Query) -> RequestInfo:
+        if not query:
+            return request_info_of(request.method, request.path)
         field_name = ""
         watch = query.flag("watch")
         if "fieldSelector" in query and request.method in ("GET", "HEAD", "DELETE"):

@@ -222,12 +222,12 @@ class GroupCommit:
             pending.answer = self._apply(group, pending)
 
     def _apply(self, group: Group, pending: PendingCommit) -> int | StoreError:
-        known = {wanted.key: self._row(group, wanted.key) for wanted in pending.preconditions}
-        failed = [
-            wanted.key
-            for wanted in pending.preconditions
-            if tables.revision_of_row(known[wanted.key]) != wanted.revision
-        ]
+        known: dict[str, tables.Row | None] = {}
+        failed = []
+        for wanted in pending.preconditions:
+            row = known[wanted.key] = self._row(group, wanted.key)
+            if tables.revision_of_row(row) != wanted.revision:
+                failed.append(wanted.key)
         if failed:
             return Conflict(failed)
         revision = group.revision + 1

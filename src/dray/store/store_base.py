@@ -17,17 +17,18 @@ def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precon
     """Raise ValueError unless every key is sane text and occurs once among the operations."""
     if len(operations) > MAX_OPERATIONS:
         raise ValueError(f"a commit has {len(operations)} operations; at most {MAX_OPERATIONS} are allowed")
-    keys = set()
+    checked = set()
     for operation in operations:
-        keys.add(operation.key)
+        key = operation.key
+        if key in checked:
+            raise ValueError("a key occurs twice in one commit")
         if type(operation) is Put and type(operation.value) is not bytes:
             raise ValueError("a value is not bytes")
-    if len(keys) != len(operations):
-        raise ValueError("a key occurs twice in one commit")
-    for precondition in preconditions:
-        keys.add(precondition.key)
-    for key in keys:
         check_key(key)
+        checked.add(key)
+    for precondition in preconditions:
+        if precondition.key not in checked:
+            check_key(precondition.key)
 
 
 def check_key(key: str) -> None:

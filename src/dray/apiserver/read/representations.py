@@ -59,7 +59,8 @@ class JsonAnswer:
         return line(event_type, encoded)
 
 
-@dataclass(frozen=True, slots=True)
+# Made once for each version by `representation_of`, compared and hashed by identity: watchers of one representation share its lines.
+@dataclass(frozen=True, slots=True, eq=False)
 class Whole(JsonAnswer):
     """Complete objects. Those that are stored in the client's version are sent without decoding."""
 
@@ -214,7 +215,6 @@ class Table(JsonAnswer):
         return {"cells": [], "object": MetadataOnly(self.meta_version).of({"metadata": metadata})}
 
 
-# Made once: watchers of one representation share its lines.
 _whole = lru_cache(maxsize=1024)(Whole)
 
 Representation = Whole | Protobuf | MetadataOnly | Table

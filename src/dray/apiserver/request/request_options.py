@@ -58,6 +58,9 @@ class Query(Mapping[str, str]):
         return None if not text else parse_int(text)
 
 
+NO_QUERY = Query("")
+
+
 def parse_int(text: str) -> int:
     """A 64-bit number in Go's spelling; raises 400 with Go's words."""
     digits = text[1:] if text[:1] in "+-" else text

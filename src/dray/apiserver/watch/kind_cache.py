@@ -125,8 +125,13 @@ class KindCache:
         return f"{self.prefix}{namespace}/{name}" if namespace and self.row.namespaced else self.prefix + name
 
     def make(self, namespace: str, name: str, value: bytes, revision: int, created: int) -> Stored:
-        """An object as it will be in the cache once the follower has applied its write."""
+        """An object that is not stored like this."""
         return self._make(self.key(namespace, name), value, revision, created)
+
+    def written(self, key: str, value: bytes, revision: int, created: int) -> Stored:
+        """An object after its write: usually the follower has brought it here already."""
+        found = self._objects.get(key)
+        return found if found and found.revision == revision else self._make(key, value, revision, created)
 
     def remembered(self, entry: Entry) -> Stored:
         """An object from the store's history."""

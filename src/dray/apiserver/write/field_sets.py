@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import compress, repeat
+from operator import ne
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,7 +51,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     for key in shared:
         node, taken = one[key], other[key]
         member = has_self(node) and not has_self(taken)
-        children = difference(_children(node), _children(taken))
+        children = difference(_children(node), _children(taken)) if node else node
         if member or children:
             out[key] = _node(member, children)
         else:
@@ -281,17 +283,14 @@ def _compare_fields(
 ) -> Comparison:
     changed: FieldSet = {}
     removed: FieldSet = {}
-    for key, new in after.items():
-        old = before.get(key, _MISSING)
-        if old is new or old == new:
-            continue
-        element, field = prefix + key, field_of(key) or LEAF
+    for key in compress(after, map(ne, map(before.get, after, repeat(_MISSING)), after.values())):
+        element, field, new = prefix + key, field_of(key) or LEAF, after[key]
         if field.shape == "leaf":
             changed[element] = {}
-        elif old is _MISSING:
+        elif key not in before:
             changed[element] = _whole(new, field)
         else:
-            inside = _compare_value(element, old, new, field)
+            inside = _compare_value(element, before[key], new, field)
             if inside.removed:
                 removed[element] = inside.removed
             if inside.changed or not inside.removed:

@@ -257,7 +257,7 @@ class ObjectWriter:
             if key in conflict.keys:
                 raise AlreadyExists(key) from None
             raise errors.conflict(row, name) from None
-        return WriteOutcome(cache.make(namespace, name, value, revision, revision), True)
+        return WriteOutcome(cache.written(key, value, revision, revision), True)
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
@@ -444,7 +444,7 @@ class ObjectWriter:
             raise
         except NotFound:
             raise errors.not_found(call.row, call.name) from None
-        return WriteOutcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
+        return WriteOutcome(cache.written(stored.key, value, revision, stored.created))
 
     async def _let_go(
         self, call: ApiCall, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool
