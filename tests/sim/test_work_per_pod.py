@@ -22,10 +22,10 @@ LIVES = 5
 
 # What is counted, how often it may happen in the life of one pod, and the functions that do it; those of C begin with "C ".
 WORK = {
-    "decodes of JSON": (46, ("C Decoder.decode", "C decode")),
+    "decodes of JSON": (43, ("C Decoder.decode", "C decode")),
     "encodes of JSON": (35, ("C Encoder.encode", "C encode")),
     "documents brought into shape": (9, ("shape_document",)),
-    "structs brought into shape": (87, ("StructShape.__call__",)),
+    "structs brought into shape": (59, ("StructShape.__call__",)),
     "comparisons for managedFields": (8, ("compare",)),
     "validations": (8, ("validate_create", "validate_update", "validate_status_update")),
     "commits": (12, ("GroupCommit.submit",)),

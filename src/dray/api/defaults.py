@@ -19,9 +19,12 @@ Document = dict[str, Any]
 _SINGLY: Document = {"single": {}}
 
 
-def apply_defaults(document: Document, now: str) -> Document:
-    """`document` with its defaults filled in; the same object where there was nothing to fill in."""
-    apply = _DEFAULTS.get(str(document.get("kind")))
+def apply_defaults(document: Document, now: str, *, has_stored_spec: bool = False) -> Document:
+    """`document` with its defaults filled in; the same object where there was nothing to fill in.
+
+    A spec that is the stored one has its defaults.
+    """
+    apply = (_BEYOND_STORED_SPEC if has_stored_spec else _DEFAULTS).get(str(document.get("kind")))
     return apply(document, now) if apply else document
 
 
@@ -87,12 +90,15 @@ def _rule(document: Document, now: str) -> Document:
 
 def _claim(document: Document, now: str) -> Document:
     is_flat = str(document.get("apiVersion")).endswith("/v1beta1")
-    made = _replace(document, "spec", _claim_spec(document.get("spec"), is_flat))
-    results = _inner(made, "status", "allocation", "devices").get("results")
+    return _claim_status(_replace(document, "spec", _claim_spec(document.get("spec"), is_flat)), now)
+
+
+def _claim_status(document: Document, now: str) -> Document:
+    results = _inner(document, "status", "allocation", "devices").get("results")
     if not results:
-        return made
+        return document
     tolerant = _each(results, _with_operators)
-    return made if tolerant is results else _put(made, ("status", "allocation", "devices", "results"), tolerant)
+    return document if tolerant is results else _put(document, ("status", "allocation", "devices", "results"), tolerant)
 
 
 def _template(document: Document, now: str) -> Document:
@@ -290,4 +296,8 @@ _DEFAULTS: dict[str, Callable[[Document, str], Document]] = {
     "MutatingAdmissionPolicy": _admission_policy,
     "MutatingAdmissionPolicyBinding": _admission_binding,
     **{kind: _without_time(fill) for kind, fill in CLUSTER_DEFAULTS.items()},
+}
+# Of the kinds that a pod's way changes most often: what a write that leaves the spec alone may still lack.
+_BEYOND_STORED_SPEC = {kind: fill for kind, fill in _DEFAULTS.items() if kind != "Pod"} | {
+    "ResourceClaim": _claim_status
 }

@@ -146,7 +146,15 @@ def _check_metadata_update(
     api_version = context.api_version or new.get("apiVersion", "")
     strategy = strategy_for(api_version, new.get("kind", ""))
     conditional = api_version.rpartition("/")[2] in strategy.conditional_versions
-    check_metadata_update(new, old, "metadata", errors, needs_resource_version=conditional, only_status=only_status)
+    check_metadata_update(
+        new,
+        old,
+        "metadata",
+        errors,
+        needs_resource_version=conditional,
+        only_status=only_status,
+        trusts_stored=context.trusts_stored,
+    )
 
 
 # --- paths as the client's version has them --------------------------------------------------------------------------

@@ -98,6 +98,8 @@ class ValidationContext:
     namespace_labels: Mapping[str, str] | None = field(default_factory=_no_labels)
     # The version the client spoke: paths of generated rules and some update rules depend on it.
     api_version: str = ""
+    # The old object passed these rules when it was stored: what an update left alone is not checked again.
+    trusts_stored: bool = False
 
     def enabled(self, gate: str) -> bool:
         return gate in self.gates.on

@@ -126,7 +126,9 @@ class ClaimGuard:
         records = GuardRecords()
         gone, come = sorted(gone, key=_order), sorted(come, key=_order)
         await self._read(records, [device_key(share.device) for share in (*gone, *come)])
-        drawing_before = self._drawing(records)
+        drawing_before = {
+            device_key(share.device): self._device(records, share.device).draws for share in (*gone, *come)
+        }
         for share in gone:
             record = self._device(records, share.device)
             records.devices[share.device] = without_holder(record, claimant, share.share_id)
@@ -146,10 +148,6 @@ class ClaimGuard:
             entry = records.read.get(device_key(device))
             records.devices[device] = device_record(entry.value if entry else None)
         return records.devices[device]
-
-    def _drawing(self, records: GuardRecords) -> dict[str, Mapping[str, Mapping[str, int]]]:
-        """What each device read so far draws already, by key."""
-        return {key: device_record(entry.value).draws for key, entry in records.read.items()}
 
     async def _add(self, records: GuardRecords, claim: Document, claimant: Claimant, share: Share) -> None:
         record = self._device(records, share.device)

@@ -195,6 +195,7 @@ class KindCaches:
         self._follower = follower
         stored = [row for row in RESOURCES if row.is_stored and storage_row(row) is row]
         self._by_name = {row.qualified_plural: KindCache(row) for row in stored}
+        self._by_row: dict[Resource, KindCache] = {}
         for cache in self._by_name.values():
             follower.subscribe(cache.prefix, cache)
 
@@ -203,6 +204,7 @@ class KindCaches:
         name = row.qualified_plural
         before = self._by_name.get(name)
         cache = self._by_name[name] = KindCache(row)
+        self._by_row.clear()
         if before is not None:
             cache.load(before.entries(), revision)
             before.close_watchers()
@@ -212,6 +214,7 @@ class KindCaches:
 
     def drop(self, row: Resource) -> None:
         cache = self._by_name.pop(row.qualified_plural, None)
+        self._by_row.clear()
         if cache is not None:
             cache.close_watchers()
             self._follower.drop(cache.prefix)
@@ -224,7 +227,10 @@ class KindCaches:
         return next((cache.row for cache in self if (cache.row.group, cache.row.kind) == (group, kind)), None)
 
     def of(self, row: Resource) -> KindCache:
-        return self._by_name[storage_row(row).qualified_plural]
+        found = self._by_row.get(row)
+        if found is None:
+            found = self._by_row[row] = self._by_name[storage_row(row).qualified_plural]
+        return found
 
     def __iter__(self) -> Iterator[KindCache]:
         return iter(self._by_name.values())

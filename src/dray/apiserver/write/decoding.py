@@ -176,8 +176,7 @@ def defaulted(row: Resource, document: Document, now: str, *, has_stored_spec: b
     custom: CustomKind | None = row.custom
     if custom is not None:
         return custom.defaulted(document)
-    # All defaults of a pod are in its spec.
-    return document if has_stored_spec and row.kind == "Pod" else apply_defaults(document, now)
+    return apply_defaults(document, now, has_stored_spec=has_stored_spec)
 
 
 def _resets_managers(tree: Document) -> bool:

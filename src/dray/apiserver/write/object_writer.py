@@ -281,8 +281,11 @@ class ObjectWriter:
         )
 
         def build(old: Document) -> Document:
-            document = to_storage(call.row, defaulted(call.row, _copied(decoded.document), self._core.now()))
-            return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
+            now = self._core.now()
+            document = _copied(decoded.document)
+            document = defaulted(call.row, document, now, has_stored_spec=decoded.has_stored_spec)
+            document = to_storage(call.row, document)
+            return owned_update(call.row, old, document, manager, now, resets=decoded.resets_managers)
 
         return await self.change(call, ObjectChange(build, subresource, options.dry_run, seen=seen))
 
@@ -403,7 +406,10 @@ class ObjectWriter:
     def _validation_context(self, call: ApiCall, document: Document) -> ValidationContext:
         core = self._core
         return ValidationContext(
-            core.gates, core.namespace_labels(document), group_version(call.row.group, call.version)
+            core.gates,
+            core.namespace_labels(document),
+            group_version(call.row.group, call.version),
+            trusts_stored=True,
         )
 
     def _check_revision(self, call: ApiCall, named: str, stored: Stored, endpoint: str) -> None:
