@@ -12,9 +12,9 @@ from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.stored_object import to_value
 from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, AdmissionPlugin
-from dray.apiserver.write.admission.policy_checks import PolicyChecks
+from dray.apiserver.write.admission.policies_and_webhooks import POLICY_PREFIX, PolicyChecks
 from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
-from dray.apiserver.write.policies.compiled_policies import POLICY_PREFIX, PolicyIndex
+from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 
 Document = dict[str, Any]
 DRA = "resource.k8s.io"

@@ -39,12 +39,9 @@ from dray.apiserver.watch.kind_cache import KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
+from dray.apiserver.write.admission.policies_and_webhooks import PoliciesAndWebhooks, PolicySurroundings
 from dray.apiserver.write.admission.service_addresses import AddressBook
-from dray.apiserver.write.admission.webhook_plugins import WebhookMetrics, WebhookParts
-from dray.apiserver.write.policies.compiled_policies import PolicyIndex
-from dray.apiserver.write.policies.mutating_policies import MutatingPolicyIndex
 from dray.apiserver.write.webhooks.calling import WebhookCaller
-from dray.apiserver.write.webhooks.configurations import WebhookIndex
 from dray.apiserver.write.webhooks.service_endpoints import ServiceEndpoints
 from dray.clock import Clock, RealClock, rfc3339
 from dray.features import FeatureGates
@@ -206,24 +203,18 @@ def assemble_security(
 ) -> Security:
     authorizer = ServerAuthorizer(followed.follower)
     tokens = ServiceAccountTokens(credentials.token_key, followed.caches, clock, _new_uid)
-    webhooks = WebhookParts(
-        index=WebhookIndex.following(followed.follower),
-        caller=WebhookCaller(ServiceEndpoints(followed.caches, SystemRandom())),
-        objects=followed.caches,
-        decide=authorizer.decide,
-        new_uid=_new_uid,
-        now=lambda: rfc3339(clock.now()),
-        metrics=WebhookMetrics(registry),
+    caller = WebhookCaller(ServiceEndpoints(followed.caches, SystemRandom()))
+    policies_and_webhooks = PoliciesAndWebhooks(
+        PolicySurroundings(caller, followed.caches, authorizer.decide, _new_uid, lambda: rfc3339(clock.now()), registry)
     )
+    policies_and_webhooks.follow(followed.follower)
     static = StaticTokens.read(options.token_file) if options.token_file else None
     authenticator = Authenticator(clock, tokens, static, anonymous=options.anonymous)
     surroundings = Surroundings(
         store=followed.store,
         objects=followed.caches,
         authorizer=authorizer,
-        policies=PolicyIndex.following(followed.follower),
-        mutating_policies=MutatingPolicyIndex.following(followed.follower),
-        webhooks=webhooks,
+        policies_and_webhooks=policies_and_webhooks,
         addresses=AddressBook.following(followed.follower, clock),
         gates=options.gates,
         new_suffix=RandomNames().suffix,
@@ -235,7 +226,7 @@ def assemble_security(
         admission=default_chain(surroundings),
         reviews=Reviews(authorizer, authorizer.rbac, authenticator, tokens, clock),
         token_requests=TokenRequests(tokens, followed.caches),
-        webhook_caller=webhooks.caller,
+        webhook_caller=caller,
     )
 
 

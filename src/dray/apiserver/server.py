@@ -24,7 +24,6 @@ from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core, WritePriority, in_thread_if_large
 from dray.apiserver.custom_resources.conversions import ConversionWebhooks, PreparedConversions
-from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
 from dray.apiserver.read.get_and_list import Reader
@@ -84,6 +83,9 @@ from dray.http.health import not_found
 from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
 from dray.telemetry import Registry, Sample
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 if TYPE_CHECKING:
     from dray.apiserver.subresources.pod_streams import PodStreams

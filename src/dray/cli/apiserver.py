@@ -11,7 +11,6 @@ from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.fairness import SEATS
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options
-from dray.client.kubeconfig_file import ClusterEntry
 from dray.clock import RealClock
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
@@ -19,6 +18,7 @@ from dray.event_loop import (
     run_loop,
     spare_the_collector,
 )
+from dray.kubeconfig_file import ClusterEntry
 from dray.signals import stop_signal
 from dray.store.errors import StoreError
 from dray.store.interface import Store

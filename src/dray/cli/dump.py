@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 import msgspec
+import yaml
 
 from dray.cli.cluster_source import LiveCluster, live_options
 from dray.cli.main import BrokenWorld
-from dray.cli.output import kubectl_yaml, show_line
+from dray.cli.output import show_line
 from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 from dray.client.cluster_listing import list_cluster_documents
 from dray.explain.dump import without_secrets
@@ -69,3 +70,20 @@ def _write_yaml(items: list[Document]) -> None:
     for item in items:
         sys.stdout.write(kubectl_yaml([item]))
     sys.stdout.write("kind: List\nmetadata: {}\n")
+
+
+def kubectl_yaml(document: Any) -> str:
+    """Block style, texts of several lines after a bar, and no line is folded."""
+    return str(yaml.dump(document, Dumper=_KubectlDumper, default_flow_style=False, width=2**30))
+
+
+class _KubectlDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """The C library where it is there."""
+
+
+def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return node
+
+
+_KubectlDumper.add_representer(str, _represent_text)

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
-from dray.client.errors import KubeconfigError
-from dray.client.kubeconfig_file import ClusterEntry, add_cluster, check_cluster
 from dray.features import RELEASES, FeatureGateError, FeatureGates
 from dray.telemetry import MOST_VERBOSE
+
+if TYPE_CHECKING:
+    from dray.kubeconfig_file import ClusterEntry
 
 
 def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,11 +102,15 @@ class Serving:
 
     def write_kubeconfig(self, path: Path, entry: ClusterEntry) -> None:
         """Adds the cluster to the file and makes it current; other clusters in it stay."""
+        from dray.kubeconfig_file import add_cluster
+
         with _kubeconfig_errors(path):
             add_cluster(path, entry)
 
     def check_kubeconfig(self, name: str) -> None:
         """Refuses a file that is no kubeconfig, or has that name for another cluster, before anything is started."""
+        from dray.kubeconfig_file import check_cluster
+
         if self.kubeconfig is not None:
             with _kubeconfig_errors(self.kubeconfig):
                 check_cluster(self.kubeconfig, name)
@@ -120,6 +125,8 @@ class Serving:
 
 @contextlib.contextmanager
 def _kubeconfig_errors(path: Path) -> Iterator[None]:
+    from dray.kubeconfig_file import KubeconfigError
+
     try:
         yield
     except KubeconfigError as error:

@@ -12,8 +12,6 @@ from types import TracebackType
 from typing import Any, TextIO, cast
 
 import click
-import msgspec
-import yaml
 
 from dray.visible_text import visible, visible_on_one_line
 
@@ -116,27 +114,14 @@ def show_line(*parts: str | Coloured, err: bool = False) -> None:
 def write_document(document: Any, output: str) -> None:
     """`json` or `yaml` on standard output."""
     if output == "json":
+        import msgspec
+
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     else:
+        import yaml
+
         text = yaml.safe_dump(document, sort_keys=False).rstrip()
     sys.stdout.write(text + "\n")
-
-
-def kubectl_yaml(document: Any) -> str:
-    """Block style, texts of several lines after a bar, and no line is folded."""
-    return str(yaml.dump(document, Dumper=_KubectlDumper, default_flow_style=False, width=2**30))
-
-
-class _KubectlDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """The C library where it is there."""
-
-
-def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
-    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-    return node
-
-
-_KubectlDumper.add_representer(str, _represent_text)
 
 
 class ProgressLine:

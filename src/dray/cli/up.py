@@ -29,7 +29,7 @@ from dray.signals import stop_signal
 from dray.tasks import cancelled
 
 if TYPE_CHECKING:
-    from dray.client.kubeconfig_file import ClusterEntry
+    from dray.kubeconfig_file import ClusterEntry
     from dray.sim.loops_process import LoopsProcess
     from dray.sim.node_pools import NodePool
     from dray.sim.nodes import Nodes
@@ -168,8 +168,8 @@ def _reserved(running: "RunningClusters", name: str | None) -> "Iterator[Reserva
 
 
 async def _serve(options: UpOptions) -> None:
-    from dray.client.kubeconfig_file import ClusterEntry
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
+    from dray.kubeconfig_file import ClusterEntry
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.loops_process import LoopsProcess, processes_for
     from dray.sim.nodes import make_nodes
@@ -262,8 +262,7 @@ async def _announce(
 
 
 async def _take_out_of_kubeconfig(path: Path, entry: "ClusterEntry") -> None:
-    from dray.client.errors import KubeconfigError
-    from dray.client.kubeconfig_file import remove_cluster
+    from dray.kubeconfig_file import KubeconfigError, remove_cluster
 
     try:
         await asyncio.to_thread(remove_cluster, path, entry)

@@ -31,7 +31,7 @@ Retry-After are obeyed inside the client. Pod, Node and Namespace structs are vi
 
 `kinds` names every kind. `transport` is the interface of `https`, `rest.InProcessTransport` and `pipe` (with `frames`: to the parent process).
 `informer`, `shared_informers` and `indexed_objects` keep local copies. Controllers are built of `workqueue`,
-`events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server; `kubeconfig_file` adds a cluster to a kubeconfig. This room
+`events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server. This room
 decides nothing about the cluster.
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dray.api.meta import DEVICES_HELD, Status, StatusCause
+from dray.kubeconfig_file import KubeconfigError as KubeconfigError
 
 RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 
@@ -82,10 +83,6 @@ class ApiError(Exception):
 
 class ServerUnreachable(Exception):
     """No answer: connection refused, cut, or timed out. Whether a write took place is unknown."""
-
-
-class KubeconfigError(Exception):
-    """The kubeconfig cannot be used; the message names the file, the entry and what is wrong."""
 
 
 class CredentialsError(Exception):

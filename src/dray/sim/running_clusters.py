@@ -19,8 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dray.atomic_files import private_folder
-from dray.client.errors import KubeconfigError
-from dray.client.kubeconfig_file import ClusterEntry, remove_cluster
+from dray.kubeconfig_file import ClusterEntry, KubeconfigError, remove_cluster
 
 NAME = "dray"
 _NAME_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")

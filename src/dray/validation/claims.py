@@ -10,7 +10,7 @@ from dray.api.quantity import Quantity
 from dray.api.resource import ADMIN_ACCESS_LABEL
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.expressions import COST_LIMIT, check_derived, check_selector
+from dray.validation.expressions import check_derived, check_selector, is_too_costly
 from dray.validation.formats import (
     IMMUTABLE,
     RequestNames,
@@ -122,7 +122,7 @@ class _ClaimSpec:
         self._check_requests()
         self._check_constraints()
         check_configs(self.configs, MAX_CONFIGS, self.known, f"{self.path}.config", self.errors)
-        if self.derived_cost > COST_LIMIT:
+        if self.derived_cost and is_too_costly(self.derived_cost):
             detail = "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
             self.errors.forbidden(self.path, detail)
 

@@ -1,52 +1,73 @@
-"""Device selectors and derived attributes: the one place where validation asks `dray.cel`.
+"""Device selectors and derived attributes: the one place where validation asks `dray.cel`, which is loaded with the first expression.
 
 Length is checked before anything else; then whether the text compiles, whether it gives the right type, and what it may cost.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dray import cel
 from dray.api.names import byte_length
 from dray.features import FeatureGates
 from dray.validation.errors import Errors
 
-COST_LIMIT = cel.COST_LIMIT
+if TYPE_CHECKING:
+    from dray.cel import CompileFailure, Environment, Program
+
 TOO_COMPLEX = "too complex, exceeds cost limit"
 
 
-def environment_for(gates: FeatureGates) -> Any:
+def environment_for(gates: FeatureGates) -> Environment:
     """The environment of a new expression."""
-    return cel.Environment.devices(
+    from dray.cel import Environment
+
+    return Environment.devices(
         list_attributes=gates.enabled("DRAListTypeAttributes"),
         consumable_capacity=gates.enabled("DRAConsumableCapacity"),
     )
 
 
 def check_selector(text: str, path: str, gates: FeatureGates, errors: Errors) -> None:
-    if byte_length(text) > cel.MAX_EXPRESSION_LENGTH:
-        errors.too_long(path, cel.MAX_EXPRESSION_LENGTH)
-        return
-    _report(cel.compile_selector(text, environment_for(gates)), text, path, errors)
+    from dray.cel import compile_selector
+
+    if _has_right_length(text, path, errors):
+        _report(compile_selector(text, environment_for(gates)), text, path, errors)
 
 
 def check_derived(text: str, path: str, gates: FeatureGates, errors: Errors) -> int:
     """Checks the expression of a derived attribute and says what it may cost at worst; 0 if it cannot be used."""
-    if byte_length(text) > cel.MAX_EXPRESSION_LENGTH:
-        errors.too_long(path, cel.MAX_EXPRESSION_LENGTH)
+    from dray.cel import compile_expression
+
+    if not _has_right_length(text, path, errors):
         return 0
     result = "list" if gates.enabled("DRAListTypeAttributes") else "scalar"
-    return _report(cel.compile_expression(text, environment_for(gates), result), text, path, errors)
+    return _report(compile_expression(text, environment_for(gates), result), text, path, errors)
 
 
-def _report(answer: Any, text: str, path: str, errors: Errors) -> int:
-    if isinstance(answer, cel.CompileFailure):
+def is_too_costly(cost: int) -> bool:
+    from dray.cel import COST_LIMIT
+
+    return cost > COST_LIMIT
+
+
+def _has_right_length(text: str, path: str, errors: Errors) -> bool:
+    from dray.cel import MAX_EXPRESSION_LENGTH
+
+    if byte_length(text) <= MAX_EXPRESSION_LENGTH:
+        return True
+    errors.too_long(path, MAX_EXPRESSION_LENGTH)
+    return False
+
+
+def _report(answer: Program | CompileFailure, text: str, path: str, errors: Errors) -> int:
+    from dray.cel import CompileFailure
+
+    if isinstance(answer, CompileFailure):
         if answer.kind == "internal":
             errors.internal(path, answer.message)
         else:
             errors.invalid(path, text, answer.message)
         return 0
-    if answer.estimate > cel.COST_LIMIT:
+    if is_too_costly(answer.estimate):
         errors.forbidden(path, TOO_COMPLEX)
     return int(answer.estimate)

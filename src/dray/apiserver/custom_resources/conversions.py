@@ -20,8 +20,7 @@ from dray.apiserver import errors
 from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.write.webhooks.calling import CallFailed, WebhookCaller
-from dray.apiserver.write.webhooks.configurations import ClientConfig
+from dray.apiserver.write.webhooks.calling import CallFailed, ClientConfig, WebhookCaller
 
 Result = TypeVar("Result")
 GROUP, KIND = "apiextensions.k8s.io", "ConversionReview"

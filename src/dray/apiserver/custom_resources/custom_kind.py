@@ -5,7 +5,7 @@ Everything is made once, when the definition changes. Objects are documents; a v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ from dray.apiserver.custom_resources.cel_rules import LazyRules, rule_problems
 from dray.apiserver.custom_resources.conversions import PreparedConversions
 from dray.apiserver.custom_resources.pruning_and_defaults import TooManyDefaults, pruned, with_defaults
 from dray.apiserver.custom_resources.schema_nodes import SchemaNode, read_schema
-from dray.apiserver.custom_resources.value_validation import value_problems
+from dray.apiserver.custom_resources.value_validation import typed_problems, value_problems
 from dray.apiserver.errors import FieldErrorLike, OptionError, too_large
 from dray.apiserver.read.workload_cells import age
 from dray.apiserver.request.request_info import Document
@@ -148,6 +148,29 @@ class CustomKind:
         if any(problem.type in BLOCKING for problem in judged[1]):
             return [*wrong, RULES_NOT_CHECKED]
         return [*wrong, *rule_problems(rules, new, old)]
+
+    def typed_problems(self, tree: Document, version: str) -> Iterator[str]:
+        """Fields of an applied configuration that the version does not have, or that have another type."""
+        return typed_problems(tree, self.versions[version].node)
+
+    # --- scale
+
+    def with_replicas(self, document: Document, replicas: int) -> Document:
+        path = text(self.versions[self.storage].scale, "specReplicasPath")
+        return json_paths.with_value(document, path, replicas)
+
+    def scale_fields(self, document: Document) -> Document:
+        """`spec` and `status` of the object's Scale."""
+        paths = self.versions[self.storage].scale
+
+        def number(field: str) -> int:
+            value = json_paths.first(document, text(paths, field))
+            return value if isinstance(value, int) else 0
+
+        status: Document = {"replicas": number("statusReplicasPath")}
+        if path := text(paths, "labelSelectorPath"):
+            status["selector"] = json_paths.first(document, path) or ""
+        return {"spec": {"replicas": number("specReplicasPath")}, "status": status}
 
     # --- showing
 

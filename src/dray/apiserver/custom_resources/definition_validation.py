@@ -21,7 +21,6 @@ from dray.apiserver.request.request_info import Document
 from dray.validation.errors import Errors
 from dray.validation.webhooks import check_client_config
 
-DEFINITION = "CustomResourceDefinition"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("", "binary", "byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 MAX_SELECTABLE_FIELDS = 8

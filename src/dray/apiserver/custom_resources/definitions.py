@@ -15,7 +15,6 @@ import msgspec
 
 from dray.api.safe_get import mapping, mappings, part, text, uid_of
 from dray.api.scheme import Resource
-from dray.apiserver.custom_resources.custom_kind import custom_resource
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
@@ -23,7 +22,7 @@ from dray.store.interface import Change, Entry
 
 log = logging.getLogger(__name__)
 
-GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
+GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"
 PREFIX = resource_prefix(GROUP, PLURAL)
 ESTABLISHED, NAMES_ACCEPTED, TERMINATING = "Established", "NamesAccepted", "Terminating"
 
@@ -113,6 +112,9 @@ class CustomDefinitions:
             return
         if before is not None and self._states[name] == found.serving_state:
             return
+        # Schemas, rules and conversions are loaded with the first definition; most clusters have none.
+        from dray.apiserver.custom_resources.custom_kind import custom_resource
+
         row = custom_resource(found.document)
         self._states[name] = found.serving_state
         self.rows[name] = row

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dray.api.scheme import Resource
-from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.read.cluster_cells import CLUSTER_CELLS
 from dray.apiserver.read.workload_cells import WORKLOAD_CELLS, age, pod_cells
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 Document = dict[str, Any]
 Cells = Callable[[Document, datetime], list[Any]]

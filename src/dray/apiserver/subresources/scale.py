@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from dray.api.safe_get import text
 from dray.api.scheme import Resource
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.custom_resources import json_paths
-from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.read.workload_cells import selector_text
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -31,6 +28,9 @@ from dray.apiserver.write.object_writer import (
 )
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.json_patch import apply_merge
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 Document = dict[str, Any]
 
@@ -100,40 +100,25 @@ def _replicas(scale: Any) -> int:
 def with_replicas(row: Resource, document: Document, replicas: int) -> Document:
     kind: CustomKind | None = row.custom
     if kind is not None:
-        path = text(kind.versions[kind.storage].scale, "specReplicasPath")
-        return json_paths.with_value(document, path, replicas)
+        return kind.with_replicas(document, replicas)
     return {**document, "spec": {**(document.get("spec") or {}), "replicas": replicas}}
 
 
 def scale_of(row: Resource, document: Document) -> Document:
     kind: CustomKind | None = row.custom
-    if kind is not None:
-        return _custom_scale(kind.versions[kind.storage].scale, document)
-    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    metadata = document["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: metadata[name] for name in kept if name in metadata},
-        "spec": {"replicas": spec.get("replicas") or 0},
-        "status": {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})},
+        **(_scale_fields(document) if kind is None else kind.scale_fields(document)),
     }
 
 
-def _custom_scale(paths: Document, document: Document) -> Document:
-    def number(field: str) -> int:
-        value = json_paths.first(document, text(paths, field))
-        return value if isinstance(value, int) else 0
-
-    metadata = document["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status: Document = {"replicas": number("statusReplicasPath")}
-    if path := text(paths, "labelSelectorPath"):
-        status["selector"] = json_paths.first(document, path) or ""
+def _scale_fields(document: Document) -> Document:
+    spec, status = document.get("spec") or {}, document.get("status") or {}
     return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
-        "spec": {"replicas": number("specReplicasPath")},
-        "status": status,
+        "spec": {"replicas": spec.get("replicas") or 0},
+        "status": {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})},
     }

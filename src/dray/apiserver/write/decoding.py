@@ -6,7 +6,7 @@ The text of opaque values (parameters for drivers, device data) is kept as it wa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,12 +18,14 @@ from dray.api.projections import OpaqueConfiguration, OpaqueObject, OpaqueSpec, 
 from dray.api.schemas import known_kinds
 from dray.api.scheme import Resource, group_version
 from dray.api.yamltext import read_yaml
-from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.errors import ApiError, bad_request
 from dray.apiserver.request.request_options import PROTOBUF, YAML, unknown_format
 from dray.apiserver.watch.stored_object import Stored, decode, encode, to_value
 from dray.apiserver.write import protobuf
 from dray.apiserver.write.go_json_errors import complaint
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 Document = dict[str, Any]
 

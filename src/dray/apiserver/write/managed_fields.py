@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -18,7 +18,6 @@ from dray.api.schemas import schema_for
 from dray.api.scheme import Resource
 from dray.api.shaping import as_written
 from dray.api.strategies import strategy_of
-from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.errors import ApiError
 from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
     resized,
@@ -27,6 +26,9 @@ from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
 from dray.apiserver.watch.stored_object import from_storage
 from dray.apiserver.write import field_sets
 from dray.apiserver.write.field_sets import FieldSet, OwnershipSchema
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 Document = dict[str, Any]
 

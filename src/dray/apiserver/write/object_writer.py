@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -26,8 +26,7 @@ from dray.api.shaping import as_written, empty_of
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import LARGE, Core, in_thread, in_thread_if_large
-from dray.apiserver.custom_resources.custom_kind import CustomKind
-from dray.apiserver.custom_resources.definition_validation import DEFINITION, definition_problems
+from dray.apiserver.custom_resources import definitions
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
@@ -66,6 +65,9 @@ from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
 from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 from dray.validation.warnings import warnings_about
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 Document = dict[str, Any]
 
@@ -475,8 +477,16 @@ def _create_problems(call: ApiCall, new: Document, context: ValidationContext) -
     custom: CustomKind | None = call.row.custom
     if custom is not None:
         return custom.problems(new, None, call.version, "")
-    own = definition_problems(new, None) if call.row.kind == DEFINITION else []
-    return [*own, *validate_create(new, context)]
+    return [*_definition_problems(call, new, None), *validate_create(new, context)]
+
+
+def _definition_problems(call: ApiCall, new: Document, old: Document | None) -> Sequence[errors.FieldErrorLike]:
+    if call.row.kind != definitions.KIND:
+        return ()
+    # Loaded when somebody writes a definition.
+    from dray.apiserver.custom_resources.definition_validation import definition_problems
+
+    return definition_problems(new, old)
 
 
 def _update_problems(
@@ -493,8 +503,7 @@ def _update_problems(
         return list(resize_problems(new, old, with_claims=resize_with_claims))
     if endpoint == "ephemeralcontainers":
         return ephemeral_problems(new, old)
-    own = definition_problems(new, old) if call.row.kind == DEFINITION else []
-    return [*own, *validate_update(new, old, context)]
+    return [*_definition_problems(call, new, old), *validate_update(new, old, context)]
 
 
 def name_problem(metadata: Document, expected: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json
@@ -16,8 +16,6 @@ from dray.api.shaping import empty_of, shape_of
 from dray.api.yamltext import read_yaml
 from dray.apiserver import errors
 from dray.apiserver.core import Core, in_thread_if_large
-from dray.apiserver.custom_resources import value_validation
-from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.request.request_info import ApiCall, Attributes
 from dray.apiserver.request.request_options import (
@@ -56,6 +54,9 @@ from dray.apiserver.write.patching.schema_patches import (
     typed_problems,
 )
 from dray.store.errors import AlreadyExists
+
+if TYPE_CHECKING:
+    from dray.apiserver.custom_resources.custom_kind import CustomKind
 
 Document = dict[str, Any]
 MAX_ATTEMPTS = 5
@@ -280,7 +281,7 @@ class Patcher:
         if custom is None:
             assert isinstance(schema, StructSchema)
             return typed_problems(tree, schema)
-        return list(islice(value_validation.typed_problems(tree, custom.versions[call.version].node), MOST_PROBLEMS))
+        return list(islice(custom.typed_problems(tree, call.version), MOST_PROBLEMS))
 
     def _place(self, call: ApiCall) -> str:
         where = f"{call.namespace}/{call.name}"

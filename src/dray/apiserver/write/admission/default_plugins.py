@@ -7,7 +7,6 @@ from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.certificate_plugins import CertificateRequests
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
-from dray.apiserver.write.admission.mutating_admission_policy import MutatingAdmissionPolicy
 from dray.apiserver.write.admission.namespace_and_quota_plugins import (
     LimitRanger,
     NamespaceLifecycle,
@@ -22,17 +21,9 @@ from dray.apiserver.write.admission.pod_and_claim_plugins import (
     Priority,
     ServiceAccount,
 )
-from dray.apiserver.write.admission.policy_checks import PolicyChecks
+from dray.apiserver.write.admission.policies_and_webhooks import PoliciesAndWebhooks, PolicyChecks
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
 from dray.apiserver.write.admission.service_addresses import AddressBook, ServiceAddresses
-from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
-from dray.apiserver.write.admission.webhook_plugins import (
-    MutatingAdmissionWebhook,
-    ValidatingAdmissionWebhook,
-    WebhookParts,
-)
-from dray.apiserver.write.policies.compiled_policies import PolicyIndex
-from dray.apiserver.write.policies.mutating_policies import MutatingPolicyIndex
 from dray.features import FeatureGates
 from dray.store.interface import Store
 
@@ -44,9 +35,7 @@ class Surroundings:
     store: Store
     objects: ObjectLookup
     authorizer: ServerAuthorizer
-    policies: PolicyIndex
-    mutating_policies: MutatingPolicyIndex
-    webhooks: WebhookParts
+    policies_and_webhooks: PoliciesAndWebhooks
     addresses: AddressBook
     gates: FeatureGates
     new_suffix: Callable[[], str]
@@ -70,17 +59,12 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield ServiceAddresses(surroundings.addresses)
     yield PodResizeValidator(objects)
     yield PolicyChecks()
-    yield MutatingAdmissionPolicy(surroundings.mutating_policies, surroundings.webhooks)
-    yield MutatingAdmissionWebhook(surroundings.webhooks)
-    yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
-    yield ValidatingAdmissionWebhook(surroundings.webhooks)
+    yield surroundings.policies_and_webhooks
     # Last: what passes here has been charged.
     yield ResourceQuotaAdmission(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
 
 
 def default_chain(surroundings: Surroundings) -> PluginChain:
     chain = PluginChain(list(default_plugins(surroundings)))
-    surroundings.policies.on_change(chain.reconsider)
-    surroundings.mutating_policies.on_change(chain.reconsider)
-    surroundings.webhooks.index.on_change(chain.reconsider)
+    surroundings.policies_and_webhooks.on_change(chain.reconsider)
     return chain

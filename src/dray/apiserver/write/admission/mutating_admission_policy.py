@@ -10,10 +10,11 @@ from dray.api.schemas import schema_for
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, forbidden, namespace_of_request, row_of
+from dray.apiserver.write.admission.policies_and_webhooks import POLICY_GROUP
 from dray.apiserver.write.admission.webhook_plugins import Reinvocation, WebhookParts
 from dray.apiserver.write.field_sets import OwnershipSchema
 from dray.apiserver.write.managed_fields import ownership_schema
-from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, PolicyBinding
+from dray.apiserver.write.policies.compiled_policies import PolicyBinding
 from dray.apiserver.write.policies.evaluation import PolicyError, Scene, applies, fill_variables
 from dray.apiserver.write.policies.mutating_policies import CompiledMutatingPolicy, MutatingPolicyIndex, changed
 from dray.apiserver.write.policies.parameters import parameters

@@ -13,9 +13,9 @@ from dray.apiserver.write.admission.chain import (
     forbidden,
     namespace_of_request,
 )
+from dray.apiserver.write.admission.policies_and_webhooks import POLICY_GROUP
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.compiled_policies import (
-    POLICY_GROUP,
     CompiledPolicy,
     PolicyBinding,
     PolicyIndex,

@@ -21,10 +21,10 @@ from dray.apiserver.request.request_info import Document, add_warning
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.admission_log import remember
 from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, namespace_of_request
+from dray.apiserver.write.admission.policies_and_webhooks import POLICY_GROUP
 from dray.apiserver.write.go_json_errors import complaint
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.policies.authorizer_library import Decide
-from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP
 from dray.apiserver.write.policies.request_matching import MatchedResource
 from dray.apiserver.write.webhooks.admission_review import (
     InvalidAnswer,

@@ -15,8 +15,7 @@ from dray.api.safe_get import (
 )
 from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import resource_prefix
+from dray.apiserver.write.admission.policies_and_webhooks import POLICY_PREFIX, VALIDATING_BINDINGS, VALIDATING_POLICIES
 from dray.apiserver.write.policies.authorizer_library import AUTHORIZER, RESOURCE_CHECK, library
 from dray.cel import CompileFailure, Environment, Program, compile_expression
 from dray.cel.environment import BASE_LIBRARIES
@@ -128,11 +127,6 @@ def _validation(entry: Document, inner: Environment) -> Validation:
     )
 
 
-POLICY_GROUP = "admissionregistration.k8s.io"
-POLICY_PREFIX = resource_prefix(POLICY_GROUP, "")[:-1]
-POLICIES, BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyBinding:
     name: str
@@ -206,27 +200,13 @@ class PolicyIndex:
     def __init__(self) -> None:
         self.policies = CompiledOnDemand(compile_policy)
         self.bindings: dict[str, PolicyBinding] = {}
-        self._on_change: list[Callable[[], None]] = []
-
-    def on_change(self, action: Callable[[], None]) -> None:
-        self._on_change.append(action)
-
-    @classmethod
-    def following(cls, follower: StoreFollower) -> "PolicyIndex":
-        index = cls()
-        follower.subscribe_index(
-            [resource_prefix(POLICY_GROUP, plural) for plural in (POLICIES, BINDINGS)], index.apply
-        )
-        return index
 
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
-        if plural == POLICIES:
+        if plural == VALIDATING_POLICIES:
             self.policies.set(name, None if value is None else msgspec.json.decode(value))
-        elif plural == BINDINGS:
+        elif plural == VALIDATING_BINDINGS:
             self.bindings.pop(name, None)
             if value is not None:
                 document = msgspec.json.decode(value)
                 self.bindings[name] = PolicyBinding(name, text(document, "spec", "policyName"), document)
-        for action in self._on_change:
-            action()

@@ -7,7 +7,7 @@ or a list of `JSONPatch{op: "add", path: "/spec/replicas", value: 3}`.
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,15 +16,12 @@ import msgspec
 
 from dray.api.safe_get import mapping, mappings, text
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import resource_prefix
+from dray.apiserver.write.admission.policies_and_webhooks import MUTATING_POLICIES, POLICY_PREFIX
 from dray.apiserver.write.field_sets import Field, OwnershipSchema, fields_of_struct
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.schema_patches import merge_applied
 from dray.apiserver.write.policies import authorizer_library
 from dray.apiserver.write.policies.compiled_policies import (
-    POLICY_GROUP,
-    POLICY_PREFIX,
     CompiledOnDemand,
     NamedProgram,
     PolicyBinding,
@@ -41,7 +38,6 @@ from dray.cel.functions import Library
 from dray.cel.types import DYN, STRING, Type, list_of
 from dray.cel.values import StructValue
 
-POLICIES, BINDINGS = "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"
 APPLY, JSON_PATCH = "ApplyConfiguration", "JSONPatch"
 OBJECT = "Object"
 # What an expression must make, by the type of the patch.
@@ -142,18 +138,6 @@ class MutatingPolicyIndex:
     def __init__(self) -> None:
         self.policies = CompiledOnDemand(compile_mutating_policy)
         self.bindings: dict[str, PolicyBinding] = {}
-        self._on_change: list[Callable[[], None]] = []
-
-    @classmethod
-    def following(cls, follower: StoreFollower) -> MutatingPolicyIndex:
-        index = cls()
-        follower.subscribe_index(
-            [resource_prefix(POLICY_GROUP, plural) for plural in (POLICIES, BINDINGS)], index.apply
-        )
-        return index
-
-    def on_change(self, action: Callable[[], None]) -> None:
-        self._on_change.append(action)
 
     async def in_order(self) -> AsyncIterator[tuple[CompiledMutatingPolicy, PolicyBinding]]:
         """By the names of policies, then of bindings."""
@@ -164,14 +148,12 @@ class MutatingPolicyIndex:
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
         document = None if value is None else msgspec.json.decode(value)
-        if plural == POLICIES:
+        if plural == MUTATING_POLICIES:
             self.policies.set(name, document)
         else:
             self.bindings.pop(name, None)
             if document is not None:
                 self.bindings[name] = PolicyBinding(name, text(document, "spec", "policyName"), document)
-        for action in self._on_change:
-            action()
 
 
 # --- changes

@@ -3,7 +3,7 @@
 Not in `dray.validation`: whether an expression compiles depends on what this server lets policies see.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dray.api import names
 from dray.api.jsontext import go_json
@@ -16,6 +16,14 @@ from dray.api.safe_get import (
 )
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import Document
+from dray.apiserver.write.admission.policies_and_webhooks import (
+    MUTATING_BINDINGS,
+    MUTATING_POLICIES,
+    MUTATING_WEBHOOKS,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+    VALIDATING_WEBHOOKS,
+)
 from dray.apiserver.write.policies.compiled_policies import compile_policy, environment
 from dray.apiserver.write.policies.mutating_policies import compile_mutating_policy
 from dray.cel import CompileFailure, Program, compile_expression
@@ -241,6 +249,21 @@ def _problems(path: str, source: str, program: Program | CompileFailure) -> Iter
         yield OptionError("TooLong", path, f"Too long: may not be more than {MAX_EXPRESSION_LENGTH} bytes")
     elif isinstance(program, CompileFailure):
         yield _invalid(path, source, program.message)
+
+
+Check = Callable[[Document, Document | None], Iterable[OptionError]]
+CHECKS: dict[str, Check] = {
+    MUTATING_POLICIES: lambda new, old: mutating_policy_problems(new),
+    MUTATING_BINDINGS: lambda new, old: mutating_binding_problems(new),
+    VALIDATING_POLICIES: lambda new, old: policy_problems(new),
+    VALIDATING_BINDINGS: lambda new, old: binding_problems(new),
+    MUTATING_WEBHOOKS: webhook_problems,
+    VALIDATING_WEBHOOKS: webhook_problems,
+}
+
+
+def problems_of(plural: str, new: Document, old: Document | None) -> list[OptionError]:
+    return list(CHECKS[plural](new, old))
 
 
 def _required(path: str, why: str = "") -> OptionError:

@@ -7,17 +7,20 @@ A webhook is a stranger: it may hang, redirect, or never stop answering. A call 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dray.api.jsontext import go_json
-from dray.api.safe_get import text
-from dray.apiserver.write.webhooks.configurations import ClientConfig
-from dray.apiserver.write.webhooks.service_endpoints import Address, NoEndpoint, ServiceEndpoints
+from dray.api.safe_get import mapping, part, text
+from dray.apiserver.request.request_info import Document
+from dray.apiserver.write.webhooks.service_endpoints import Address, NoEndpoint, ServiceEndpoints, ServiceReference
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,6 +32,7 @@ READ_BYTES = 64 * 1024
 # Connections to one webhook; more calls wait for one, within their deadline.
 MOST_CONNECTIONS = 100
 IDLE_S = 30.0
+DEFAULT_PORT = 443
 CONTEXTS = 64
 
 REFUSALS = {
@@ -53,6 +57,33 @@ class CallFailed(Exception):
 
 class BadAuthorities(CallFailed):
     """The certificates that the webhook's configuration names cannot be read; no call was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Where a webhook is: a URL or a Service; and who signed its certificate (PEM; empty for the authorities of the system)."""
+
+    url: str
+    service: ServiceReference | None
+    authorities: bytes
+
+    @staticmethod
+    def of(config: Document) -> ClientConfig:
+        found = mapping(config, "service")
+        service = None
+        if found:
+            port = part(found, "port")
+            service = ServiceReference(
+                text(found, "namespace"),
+                text(found, "name"),
+                port if isinstance(port, int) else DEFAULT_PORT,
+                text(found, "path"),
+            )
+        try:
+            authorities = base64.b64decode(text(config, "caBundle"))
+        except binascii.Error:
+            authorities = b""
+        return ClientConfig(text(config, "url"), service, authorities)
 
 
 class WebhookCaller:

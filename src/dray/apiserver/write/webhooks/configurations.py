@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from dray.api.safe_get import mapping, mappings, part, strings, text, uid_of
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import resource_prefix
-from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, POLICY_PREFIX, environment
+from dray.apiserver.write.admission.policies_and_webhooks import MUTATING_WEBHOOKS, POLICY_PREFIX, VALIDATING_WEBHOOKS
+from dray.apiserver.write.policies.compiled_policies import environment
 from dray.apiserver.write.policies.request_matching import EXACT
+from dray.apiserver.write.webhooks.calling import ClientConfig
 from dray.cel import CompileFailure, Program, compile_expression
 
-MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 DEFAULT_TIMEOUT_S = 10
-DEFAULT_PORT = 443
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceReference:
-    namespace: str
-    name: str
-    port: int
-    path: str
-
-    @property
-    def host(self) -> str:
-        """The name that the server's certificate must have."""
-        return f"{self.name}.{self.namespace}.svc"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """Where a webhook is: a URL or a Service; and who signed its certificate (PEM; empty for the authorities of the system)."""
-
-    url: str
-    service: ServiceReference | None
-    authorities: bytes
-
-    @staticmethod
-    def of(config: Document) -> ClientConfig:
-        found = mapping(config, "service")
-        service = None
-        if found:
-            port = part(found, "port")
-            service = ServiceReference(
-                text(found, "namespace"),
-                text(found, "name"),
-                port if isinstance(port, int) else DEFAULT_PORT,
-                text(found, "path"),
-            )
-        try:
-            authorities = base64.b64decode(text(config, "caBundle"))
-        except binascii.Error:
-            authorities = b""
-        return ClientConfig(text(config, "url"), service, authorities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +93,10 @@ class WebhookIndex:
     def __init__(self) -> None:
         self.mutating: tuple[Webhook, ...] = ()
         self.validating: tuple[Webhook, ...] = ()
-        self._by_configuration: dict[str, dict[str, tuple[Webhook, ...]]] = {MUTATING: {}, VALIDATING: {}}
-        self._on_change: list[Callable[[], None]] = []
-
-    @classmethod
-    def following(cls, follower: StoreFollower) -> WebhookIndex:
-        index = cls()
-        follower.subscribe_index(
-            [resource_prefix(POLICY_GROUP, plural) for plural in (MUTATING, VALIDATING)], index.apply
-        )
-        return index
-
-    def on_change(self, action: Callable[[], None]) -> None:
-        self._on_change.append(action)
+        self._by_configuration: dict[str, dict[str, tuple[Webhook, ...]]] = {
+            MUTATING_WEBHOOKS: {},
+            VALIDATING_WEBHOOKS: {},
+        }
 
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
@@ -159,9 +105,7 @@ class WebhookIndex:
         if value is not None:
             by_name[name] = webhooks_of(msgspec.json.decode(value))
         ordered = tuple(webhook for _, webhooks in sorted(by_name.items()) for webhook in webhooks)
-        if plural == MUTATING:
+        if plural == MUTATING_WEBHOOKS:
             self.mutating = ordered
         else:
             self.validating = ordered
-        for action in self._on_change:
-            action()

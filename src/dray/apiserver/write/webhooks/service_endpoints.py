@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 from dray.api.safe_get import labels_of, mapping, mappings, part, strings, text
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
-from dray.apiserver.write.webhooks.configurations import ServiceReference
 
 SERVICE_LABEL = "kubernetes.io/service-name"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceReference:
+    namespace: str
+    name: str
+    port: int
+    path: str
+
+    @property
+    def host(self) -> str:
+        """The name that the server's certificate must have."""
+        return f"{self.name}.{self.namespace}.svc"
 
 
 class NoEndpoint(Exception):

@@ -15,12 +15,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray import kubeconfig_file
 from dray.apiserver.security.credentials import kubeconfig_text
-from dray.client import kubeconfig_file
-from dray.client.errors import KubeconfigError
 from dray.client.kubeconfig import load_connection
-from dray.client.kubeconfig_file import (
+from dray.kubeconfig_file import (
     ClusterEntry,
+    KubeconfigError,
     add_cluster,
     check_cluster,
     remove_cluster,
@@ -225,7 +225,7 @@ def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
     file.write_text(OTHERS)
     program = (
         "import sys; from pathlib import Path\n"
-        "from dray.client.kubeconfig_file import ClusterEntry, add_cluster, remove_cluster\n"
+        "from dray.kubeconfig_file import ClusterEntry, add_cluster, remove_cluster\n"
         "for number in range(10):\n"
         "    entry = ClusterEntry(f'dray-{sys.argv[2]}-{number}', {'server': f'https://h:{number}'}, {})\n"
         "    add_cluster(Path(sys.argv[1]), entry)\n"

@@ -17,7 +17,6 @@ from typing import Any
 import yaml
 
 from dray.atomic_files import write_private
-from dray.client.errors import KubeconfigError
 
 LOCK_WAIT_S = 10.0
 LOCK_POLL_S = 0.02
@@ -25,6 +24,10 @@ SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 # Stands in each entry that this module writes. An entry of the same name without it belongs to somebody else.
 MARK = {"name": "dray", "extension": {"provider": "dray"}}
 _EMPTY = "apiVersion: v1\nkind: Config\nclusters: []\nusers: []\ncontexts: []\n"
+
+
+class KubeconfigError(Exception):
+    """The kubeconfig cannot be used; the message names what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""A command loads the code that it needs: counted modules, since times differ from machine to machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.waiting import eventually_blocking
+
+COUNTING = (sys.executable, "-X", "importtime", "-m", "dray")
+MODULE = re.compile(r"import time: .*\| +(\S+)$", re.MULTILINE)
+
+# Loaded with the first expression, policy, webhook, definition of a custom resource, token, or call of another server.
+NOT_OF_A_SERVER = (
+    "dray.cel",
+    "dray.apiserver.write.policies",
+    "dray.apiserver.write.admission.webhook_plugins",
+    "dray.apiserver.custom_resources.custom_kind",
+    "dray.apiserver.custom_resources.definition_validation",
+    "dray.client",
+    "dray.explain",
+    "dray.scheduler",
+    "dray.sim",
+    "aiohttp",
+    "grpc",
+    "jwt",
+)
+
+
+def modules_of(said: str) -> set[str]:
+    return set(MODULE.findall(said))
+
+
+def loaded(found: set[str], unwanted: tuple[str, ...]) -> set[str]:
+    return {name for name in found for room in unwanted if name == room or name.startswith(f"{room}.")}
+
+
+def dray_modules(found: set[str]) -> set[str]:
+    return {name for name in found if name.partition(".")[0] == "dray"}
+
+
+def modules_of_command(*arguments: str) -> set[str]:
+    done = subprocess.run([*COUNTING, *arguments], capture_output=True, text=True, timeout=120, check=True)
+    return modules_of(done.stderr)
+
+
+def test_the_server_starts_without_what_most_clusters_never_use(tmp_path: Path) -> None:
+    ready, said = tmp_path / "ready", tmp_path / "stderr"
+    arguments = ["apiserver", "--listen", "127.0.0.1:0", "--data", tmp_path / "data", "--ready-file", ready]
+    with said.open("w") as stderr:
+        server = subprocess.Popen(
+            [*COUNTING, *arguments, "--kubeconfig", tmp_path / "kubeconfig"], stdout=subprocess.DEVNULL, stderr=stderr
+        )
+        try:
+            eventually_blocking(lambda: ready.exists() or server.poll() is not None, "the server is ready", 120)
+            os.kill(server.pid, signal.SIGTERM)
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+    found = modules_of(said.read_text())
+    assert not loaded(found, NOT_OF_A_SERVER)
+    assert "dray.apiserver.server" in found
+    assert len(dray_modules(found)) <= 212
+
+
+def test_help_loads_the_command_line_only() -> None:
+    found = modules_of_command("--help")
+    assert dray_modules(found) == {
+        "dray", "dray.cli", "dray.cli.keyboard_interrupt", "dray.cli.main", "dray.cli.output", "dray.visible_text",
+    }  # fmt: skip
+    assert not loaded(found, ("asyncio", "msgspec", "yaml"))
