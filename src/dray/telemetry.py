@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import sys
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -19,7 +20,7 @@ DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
 
 
-class Metric:
+class Metric(ABC):
     kind = "untyped"
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
@@ -27,8 +28,8 @@ class Metric:
         self.help_text = help_text
         self.labels = tuple(labels)
 
-    def lines(self) -> Iterable[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def lines(self) -> Iterable[str]: ...
 
     def _line(self, values: LabelValues, number: float, suffix: str = "", extra: tuple[str, str] | None = None) -> str:
         pairs = list(zip(self.labels, values, strict=True))

@@ -30,7 +30,7 @@ from dray.kubelet.runtime.interface import ContainerSpec, RunningContainer
 from dray.kubelet.runtime.isolation import Isolation, available_isolation
 from dray.kubelet.runtime.none import NoRuntime
 from dray.kubelet.runtime.process import ProcessRuntime
-from dray.kubelet.streams.command_streams import CommandStreams, StreamOptions
+from dray.kubelet.streams.command_streams import CommandStreams, Status, StreamOptions
 from dray.kubelet.streams.node_streams import NodeStreams, StreamTarget
 from tests.kubelet.test_process_runtime import a_spec
 from tests.waiting import eventually
@@ -114,9 +114,19 @@ class Script(CommandStreams):
     def __init__(self, options: StreamOptions, stdin: bytes = b"", sizes: bytes = b"") -> None:
         super().__init__(options)
         self.heard: dict[int, bytes] = {}
-        self._stdin._held += stdin
+        self._stdin.offer(stdin)
+        self._sizes.offer(sizes)
         self._stdin.end()
-        self._sizes._held += sizes
+
+    async def run(self) -> None:
+        """Nothing more comes."""
+
+    async def opened(self) -> None:
+        """They are open from the beginning."""
+
+    async def finish(self, status: Status) -> None:
+        """A runtime leaves it to the agent to tell the client how its command ended."""
+        raise AssertionError(f"a runtime told its client: {status}")
 
     async def _send(self, channel: int, data: bytes) -> None:
         self.heard[channel] = self.heard.get(channel, b"") + data

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +76,8 @@ class StreamOptions:
         return (self.stdin, self.stdout, self.stderr, True, self.tty)[channel]
 
 
-class CommandStreams:
-    """The common part of both kinds. `run` reads what the client sends until it is gone."""
+class CommandStreams(ABC):
+    """The common part of both kinds."""
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
@@ -89,18 +90,20 @@ class CommandStreams:
         if not options.stdin:
             self._stdin.end()
 
+    @abstractmethod
     async def run(self) -> None:
-        raise NotImplementedError
+        """Reads what the client sends until it is gone."""
 
+    @abstractmethod
     async def opened(self) -> None:
         """Waits until the client has opened all streams that it announced, while `run` runs; TimeoutError if they do not come."""
 
-    async def _send(self, channel: int, data: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _send(self, channel: int, data: bytes) -> None: ...
 
+    @abstractmethod
     async def finish(self, status: Status) -> None:
         """Tells the client how it ended; the last thing that is sent."""
-        raise NotImplementedError
 
     def _touch(self) -> None:
         self.active_at = asyncio.get_running_loop().time()
@@ -171,6 +174,9 @@ class WebSocketStreams(CommandStreams):
                     return
         finally:
             self._end_input()
+
+    async def opened(self) -> None:
+        """A WebSocket has all its channels from the beginning."""
 
     async def _take(self, message: bytes) -> bool:
         channel, data = message[0], message[1:]

@@ -7,7 +7,8 @@ failed write has freed. Only resources that the quota's status already names are
 
 import asyncio
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import gt, lt
 
 from dray.accounting import RequestOptions, pod_limits, pod_requests
 from dray.accounting.quota import (
@@ -173,51 +174,49 @@ def _pod_problems(pod: Document, item: Document) -> Iterator[str]:
     if item.get("type") == "Container":
         for container in (*mappings(pod, "spec", "containers"), *mappings(pod, "spec", "initContainers")):
             own = mapping(container, "resources")
-            yield from _beyond(item, _amounts(mapping(own, "requests")), _amounts(mapping(own, "limits")))
+            yield from _beyond(
+                item, {"request": _amounts(mapping(own, "requests")), "limit": _amounts(mapping(own, "limits"))}
+            )
     elif item.get("type") == "Pod":
         whole = to_object(pod, Pod)
         options = RequestOptions(use_claim_status=False)
-        yield from _beyond(item, pod_requests(whole, options), pod_limits(whole, options))
+        yield from _beyond(item, {"request": pod_requests(whole, options), "limit": pod_limits(whole, options)})
 
 
 def _storage_problems(claim: Document, item: Document) -> Iterator[str]:
-    if item.get("type") != "PersistentVolumeClaim":
-        return
-    requests = _amounts(mapping(claim, "spec", "resources", "requests"))
-    for name, bound in _amounts(mapping(item, "min")).items():
-        yield from _below_minimum("PersistentVolumeClaim", name, bound, requests, {})
-    for name, bound in _amounts(mapping(item, "max")).items():
-        text_ = f"maximum {name} usage per PersistentVolumeClaim is {bound}"
-        if name not in requests:
-            yield f"{text_}.  No request is specified"
-        elif requests[name] > bound:
-            yield f"{text_}, but request is {requests[name]}"
+    if item.get("type") == "PersistentVolumeClaim":
+        yield from _beyond(item, {"request": _amounts(mapping(claim, "spec", "resources", "requests"))})
 
 
-def _beyond(item: Document, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _beyond(item: Document, asked: dict[str, Amounts]) -> Iterator[str]:
+    """`asked` has the amounts under `request` and, where there are limits, `limit`. A minimum is about requests first, a maximum about limits."""
     kind = text(item, "type")
     for name, bound in _amounts(mapping(item, "min")).items():
-        yield from _below_minimum(kind, name, bound, requests, limits)
+        rule = f"minimum {name} usage per {kind} is {bound}"
+        yield from _broken(rule, name, asked.items(), lt, bound)
     for name, bound in _amounts(mapping(item, "max")).items():
-        text_ = f"maximum {name} usage per {kind} is {bound}"
-        if name not in limits:
-            yield f"{text_}.  No limit is specified"
-        elif limits[name] > bound:
-            yield f"{text_}, but limit is {limits[name]}"
-        elif name in requests and requests[name] > bound:
-            yield f"{text_}, but request is {requests[name]}"
-    for name, bound in _amounts(mapping(item, "maxLimitRequestRatio")).items():
-        yield from _above_ratio(kind, name, bound, requests, limits)
+        rule = f"maximum {name} usage per {kind} is {bound}"
+        yield from _broken(rule, name, reversed(asked.items()), gt, bound)
+    if "limit" in asked:
+        for name, bound in _amounts(mapping(item, "maxLimitRequestRatio")).items():
+            yield from _above_ratio(kind, name, bound, asked["request"], asked["limit"])
 
 
-def _below_minimum(kind: str, name: str, bound: Quantity, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    text_ = f"minimum {name} usage per {kind} is {bound}"
-    if name not in requests:
-        yield f"{text_}.  No request is specified"
-    elif requests[name] < bound:
-        yield f"{text_}, but request is {requests[name]}"
-    elif name in limits and limits[name] < bound:
-        yield f"{text_}, but limit is {limits[name]}"
+def _broken(
+    rule: str,
+    name: str,
+    asked: Iterable[tuple[str, Amounts]],
+    breaks: Callable[[Quantity, Quantity], bool],
+    bound: Quantity,
+) -> Iterator[str]:
+    """The first of the amounts must be there; the first that breaks the rule is told."""
+    for position, (word, amounts) in enumerate(asked):
+        if name in amounts and breaks(amounts[name], bound):
+            yield f"{rule}, but {word} is {amounts[name]}"
+            return
+        if name not in amounts and position == 0:
+            yield f"{rule}.  No {word} is specified"
+            return
 
 
 def _above_ratio(kind: str, name: str, bound: Quantity, requests: Amounts, limits: Amounts) -> Iterator[str]:
