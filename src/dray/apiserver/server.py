@@ -54,8 +54,8 @@ from dray.apiserver.request.request_options import (
     response_format,
     write_options,
 )
+from dray.apiserver.subresources.agent_requests import AgentRequests
 from dray.apiserver.subresources.node_agents import NodeAgents
-from dray.apiserver.subresources.pod_logs import PodLogs
 from dray.apiserver.subresources.scale import Scales
 from dray.apiserver.subresources.slice_status import with_status
 from dray.apiserver.subresources.subresource_handlers import (
@@ -86,10 +86,6 @@ from dray.telemetry import Registry, Sample
 
 if TYPE_CHECKING:
     from dray.apiserver.custom_resources.custom_kind import CustomKind
-
-if TYPE_CHECKING:
-    from dray.apiserver.subresources.pod_streams import PodStreams
-    from dray.apiserver.subresources.proxies import Proxies
 
 log = logging.getLogger(__name__)
 
@@ -174,17 +170,9 @@ class Server:
             ("pods", "binding"): self._bind,
             ("pods", "eviction"): self._evict,
             ("serviceaccounts", "token"): self._token,
-            ("pods", "log"): self._log,
-            ("pods", "exec"): self._pod_stream,
-            ("pods", "attach"): self._pod_stream,
-            ("pods", "portforward"): self._pod_stream,
-            ("pods", "proxy"): self._proxy,
-            ("nodes", "proxy"): self._proxy,
-            ("services", "proxy"): self._proxy,
+            **AgentRequests(core, self._reader, access.agents, self._check_create).handlers(),
         }
         self._tasks: list[Callable[[], Awaitable[None]]] = []
-        self._pod_streams: PodStreams | None = None
-        self._proxies: Proxies | None = None
 
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
         """Calls `action` when the server stops; the last one registered is called first."""
@@ -480,33 +468,6 @@ class Server:
 
     async def _token(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.issue_token(call)))
-
-    async def _log(self, call: ApiCall) -> Response:
-        pod = (await self._reader.get(call)).document()
-        return await PodLogs(self._agents()).read(call, pod)
-
-    def _agents(self) -> NodeAgents:
-        if self._access.agents is None:
-            raise errors.bad_request("this server is not connected with the agents of nodes")
-        return self._access.agents
-
-    async def _pod_stream(self, call: ApiCall) -> Response:
-        """WebSockets are opened with GET; whoever may only read pods must not run commands in them."""
-        from dray.apiserver.subresources.pod_streams import PodStreams
-
-        if call.attributes.verb != "create":
-            await self._check_create(call.attributes)
-        pod = (await self._reader.get(call)).document()
-        if self._pod_streams is None:
-            self._pod_streams = PodStreams(self._agents())
-        return await self._pod_streams.open(call, pod)
-
-    async def _proxy(self, call: ApiCall) -> Response:
-        from dray.apiserver.subresources.proxies import Proxies
-
-        if self._proxies is None:
-            self._proxies = Proxies(self.core, self._agents())
-        return await self._proxies.answer(call)
 
     async def _review(self, call: ApiCall) -> Response:
         options = write_options(call.query, "CreateOptions")
