@@ -32,6 +32,14 @@ state = "{folder}/state"
     bin_dir = "/usr/lib/cni"
     conf_dir = "{folder}/cni"
 """
+NRI = """
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{folder}/nri.sock"
+  plugin_path = "{folder}/nri"
+  plugin_config_path = "{folder}/nri"
+  plugin_request_timeout = "20s"
+"""
 # Pods of these tests are in the node's network; a kubelet asks for a network of their own all the same.
 NETWORK = '{"cniVersion": "1.0.0", "name": "loopback", "plugins": [{"type": "loopback"}]}'
 
@@ -54,11 +62,11 @@ def version() -> tuple[int, ...]:
 
 
 class Containerd:
-    """`applies_cdi` off: a runtime that does not know CDI devices, as there are many."""
+    """`applies_cdi` off: a runtime that does not know CDI devices, as there are many. `has_nri`: plugins may connect to `nri.sock`."""
 
-    def __init__(self, folder: Path, cdi_dir: Path, *, applies_cdi: bool = True) -> None:
+    def __init__(self, folder: Path, cdi_dir: Path, *, applies_cdi: bool = True, has_nri: bool = False) -> None:
         self._folder = folder
-        self._config = CONFIG.format(
+        self._config = (CONFIG + NRI if has_nri else CONFIG).format(
             folder=folder, image=IMAGE, cdi_dir=cdi_dir, cdi="true" if applies_cdi else "false"
         )
         self._process: subprocess.Popen[bytes] | None = None

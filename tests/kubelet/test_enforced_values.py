@@ -87,10 +87,15 @@ async def test_a_pod_that_asks_for_nothing_itself_stays_best_effort(specs):
     assert spec.oom_score_adj == 1000
 
 
-def test_cri_is_told_the_memory_that_stays_with_a_container():
+def test_cri_is_told_the_memory_that_stays_with_a_container(cgroup_mount):
     values = CgroupValues(cpu_shares=1024, memory_min=64 * 2**20)
-    assert dict(resources(values, None).unified) == {"memory.min": str(64 * 2**20)}
-    assert dict(resources(CgroupValues(cpu_shares=2), None).unified) == {}
+    assert dict(resources(values, None, cgroup_mount).unified) == {"memory.min": str(64 * 2**20)}
+    assert dict(resources(CgroupValues(cpu_shares=2), None, cgroup_mount).unified) == {}
+
+
+def test_cri_is_told_nothing_that_cgroup_v1_cannot_do(tmp_path):
+    values = CgroupValues(cpu_shares=1024, memory_min=64 * 2**20)
+    assert dict(resources(values, None, tmp_path).unified) == {}, "runc refuses containers with such values there"
 
 
 async def test_without_dra_a_container_gets_no_devices(specs):

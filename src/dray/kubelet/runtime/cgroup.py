@@ -30,6 +30,10 @@ SHARED = "shared"
 CPUS, MEMORY_NODES, MEMBERS = "cpuset.cpus", "cpuset.mems", "cgroup.procs"
 
 
+def is_version_2(mount: Path = MOUNT) -> bool:
+    return (mount / "cgroup.controllers").exists()
+
+
 def pod_folder(pod_uid: str, values: CgroupValues) -> str:
     """Where the pod's group lies below ours."""
     parent = PARENTS[values.qos_class]
@@ -72,7 +76,7 @@ class CgroupTree:
         """The tree, or None where cgroup v2 is not there or not ours to write."""
         root = mount / name
         try:
-            if not (mount / "cgroup.controllers").exists():
+            if not is_version_2(mount):
                 raise OSError(f"{mount} is not cgroup v2")
             with contextlib.suppress(OSError):
                 _enable(mount, {"cpuset"})

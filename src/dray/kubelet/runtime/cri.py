@@ -17,7 +17,7 @@ from dray.api.core import Pod
 from dray.atomic_files import private_folder
 from dray.clock import rfc3339
 from dray.kubelet.errors import ContainerError
-from dray.kubelet.runtime.cgroup import CgroupTree
+from dray.kubelet.runtime.cgroup import MOUNT, CgroupTree, is_version_2
 from dray.kubelet.runtime.cri_security import check_user, container_security, sandbox_security
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.proto import cri_v1_pb2 as cri
@@ -127,15 +127,17 @@ def namespaces(pod: Pod) -> Any:
     )
 
 
-def resources(values: CgroupValues, oom_score_adj: int | None) -> Any:
+def resources(values: CgroupValues, oom_score_adj: int | None, mount: Path = MOUNT) -> Any:
+    # Memory that the kernel leaves to the container under pressure; CRI has no field of its own for it. Runtimes refuse
+    # containers with such values on a machine with cgroup v1.
+    unified = {"memory.min": str(values.memory_min)} if values.memory_min and is_version_2(mount) else {}
     return cri.LinuxContainerResources(
         cpu_period=PERIOD_US,
         cpu_quota=values.cpu_quota_us,
         cpu_shares=values.cpu_shares,
         memory_limit_in_bytes=values.memory_max or 0,
         oom_score_adj=oom_score_adj or 0,
-        # Memory that the kernel leaves to the container under pressure; CRI has no field of its own for it.
-        unified={"memory.min": str(values.memory_min)} if values.memory_min else {},
+        unified=unified,
         hugepage_limits=[cri.HugepageLimit(page_size=size, limit=limit) for size, limit in values.hugetlb.items()],
     )
 
