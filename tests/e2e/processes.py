@@ -26,13 +26,13 @@ class Process:
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self._arguments = arguments
+        self.arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*self.program, *self._arguments], stdout=output, stderr=output, start_new_session=True
+                [*self.program, *self.arguments], stdout=output, stderr=output, start_new_session=True
             )
 
     def stop(self, number: int = signal.SIGTERM) -> None:

@@ -14,7 +14,8 @@ class Proxy:
     Each connection goes to one of the targets, and to another if that one does not listen, as a load balancer would do it.
     """
 
-    def __init__(self, *target_ports: int) -> None:
+    def __init__(self, *target_ports: int, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._target_ports = list(target_ports)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -97,7 +98,7 @@ class Proxy:
             port = self._target_ports[0]
             self._target_ports.append(self._target_ports.pop(0))
             with contextlib.suppress(OSError):
-                return await asyncio.open_connection("127.0.0.1", port)
+                return await asyncio.open_connection(self._host, port)
         return None
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,18 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dray.apiserver.security.credentials import kubeconfig_text, local_authority
+from dray.apiserver.security.certificates import Authority
+from dray.apiserver.security.credentials import local_authority
 from dray.atomic_files import write_private
 from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, connect
 from tests.e2e.processes import Process
 from tests.torture.etcd_cluster import EtcdCluster, free_port
+from tests.torture.part_certificates import RENEWED_EVERY_S, PartCertificates
 from tests.torture.proxy import Proxy
 from tests.torture.with_weather import FINE
 
 DRIVERS = {"a": ("gpu", "nic"), "b": ("gpu", "cpu")}
-RUNTIMES = {"a": "process", "b": "none"}
+RUNTIMES = {"a": "process", "n0": "process"}
 WITH_WEATHER = Path(__file__).parent / "with_weather.py"
 CAPACITY = ("cpu=4", "memory=8Gi", "pods=30")
+ACTIVE_AT_ONCE = ("--no-leader-elect",)
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,9 @@ class TortureRig:
         self.ports = [free_port() for _ in range(options.apiservers)]
         # Parts that ended by themselves, as a service manager would count them.
         self.exits: Counter[str] = Counter()
-        self._supervisor: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self.certificates = PartCertificates(folder)
+        self._etcd_authority = Authority.create("etcd-ca")
         self._admin = folder / "kubeconfig"
         if options.store != "sqlite":
             self.etcd = EtcdCluster(folder / "etcd", 3 if options.store == "etcd3" else 1)
@@ -119,7 +124,9 @@ class TortureRig:
 
     async def start(self) -> None:
         if self.etcd is not None:
-            await self.etcd.open_proxies()
+            await self.etcd.make_partitions_possible()
+            self.etcd.use_small_disks()
+            self.etcd.want_certificates(self._etcd_authority)
             await asyncio.to_thread(self.etcd.start)
         await self._start_apiservers()
         await self._make_proxy("follower", "torture", "system:masters")
@@ -135,7 +142,12 @@ class TortureRig:
         for part in self.parts.values():
             if not part.is_running:
                 part.start()
-        self._supervisor = asyncio.create_task(self._supervise())
+        self._loops = [asyncio.create_task(self._supervise()), asyncio.create_task(self._renew_certificates())]
+
+    async def _renew_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWED_EVERY_S)
+            await asyncio.to_thread(self.certificates.renew_all)
 
     async def _supervise(self) -> None:
         """Start again what ended by itself: every part must cope with a world that is not there yet."""
@@ -166,30 +178,32 @@ class TortureRig:
         assert self.etcd is not None
         ways = []
         for member in self.etcd.members:
-            proxy = Proxy(member.client_port)
+            proxy = Proxy(member.client_port, host=member.host)
             await proxy.start()
             self.ways_to_etcd.setdefault(name, []).append(proxy)
             ways.append(f"127.0.0.1:{proxy.port}")
-        return "etcd://" + ",".join(ways)
+        pair = self.certificates.add(f"{name}-etcd", self._etcd_authority, name)
+        return "etcds://" + ",".join(ways) + f"?ca={self.etcd.ca}&cert={pair}&key={pair}"
 
     async def _make_proxy(self, name: str, user: str, *groups: str) -> None:
         """A way to the server that can be hurt, and the certificate of who goes there: each part is only what it is."""
         proxy = Proxy(*self.ports)
         await proxy.start()
         self.proxies[name] = proxy
-        authority = local_authority(self.data(self.apiserver_names[0]))
-        pair = authority.issue_client(user, groups)
         server = f"https://127.0.0.1:{proxy.port}"
-        write_private(
-            self.kubeconfig(name), kubeconfig_text(server, authority.certificate_pem, user, pair=pair).encode()
-        )
+        text = self.certificates.kubeconfig(name, server, self.authority, user, groups)
+        write_private(self.kubeconfig(name), text.encode())
+
+    @property
+    def authority(self) -> Authority:
+        return local_authority(self.data(self.apiserver_names[0]))
 
     def _make_parts(self) -> None:
-        common = ("--secure-port", "0", *(() if self.options.elects else ("--no-leader-elect",)))
+        elects = () if self.options.elects else ACTIVE_AT_ONCE
         for name in self.controller_names:
-            self._part(name, "controller-manager", *self._config(name), *common)
+            self._part(name, "controller-manager", *self._config(name), "--secure-port", "0", *elects)
         for name in self.scheduler_names:
-            self._part(name, "scheduler", *self._config(name), *common)
+            self._part(name, "scheduler", *self._config(name), "--secure-port", "0", *elects)
         for node, drivers in self.nodes.items():
             where = (*self._config(f"node-{node}"), "--node-name", node)
             folders = ("--cdi-dir", str(self.cdi(node)))
@@ -206,8 +220,8 @@ class TortureRig:
         self.parts[name] = Part(self.folder, name, *arguments)
 
     async def stop(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.cancel()
+        for loop in self._loops:
+            loop.cancel()
         for part in reversed(self.parts.values()):
             part.stop()
         for proxy in self._all_proxies():
@@ -216,8 +230,7 @@ class TortureRig:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if self.etcd is not None:
-            self.etcd.stop()
-            await self.etcd.close_proxies()
+            await self.etcd.close()
 
     # --- where things are
 
@@ -258,18 +271,32 @@ class TortureRig:
         await asyncio.sleep(down_s)
         self.parts[name].start()
 
+    def users_of(self, certificate: str) -> list[str]:
+        """The parts that show a certificate."""
+        if certificate.startswith("node-"):
+            node = certificate.removeprefix("node-")
+            return [f"kubelet-{node}", *(f"driver-{node}-{driver}" for driver in self.nodes[node])]
+        return [certificate.removesuffix("-etcd")]
+
+    def ways_of(self, certificate: str) -> list[Proxy]:
+        """The connections that are made with a certificate."""
+        return self.ways_to_etcd.get(certificate.removesuffix("-etcd")) or [self.proxies[certificate]]
+
+    async def let_all_schedulers_be_active(self, *, are_active: bool) -> None:
+        """Without an election, or again with one."""
+        for name in self.scheduler_names:
+            part = self.parts[name]
+            rest = [each for each in part.arguments if each not in ACTIVE_AT_ONCE]
+            part.arguments = (*rest, *(ACTIVE_AT_ONCE if are_active else ()))
+            await self.restart(name, 0.0)
+
     async def heal(self) -> None:
         """Everything runs, nothing is held back."""
+        self.certificates.renew_all()
         for proxy in self._all_proxies():
             proxy.heal()
         if self.etcd is not None:
-            for member in self.etcd.members:
-                member.resume()
-                if member.pid is None:
-                    member.start()
-            deadline = asyncio.get_running_loop().time() + 60
-            while not await asyncio.to_thread(self.etcd.is_healthy):
-                assert asyncio.get_running_loop().time() < deadline, "etcd is not healthy again"
+            await self.etcd.heal()
         for part in self.parts.values():
             part.calm_weather()
             part.resume()

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from dray.client import (
@@ -32,10 +32,11 @@ EXPECTED = frozenset({400, 403, 404, 409, 410, 422, 429, 503, 504})
 class Workload:
     """`step()` does one random thing. Answers are counted; one that should never come is kept in `surprises`."""
 
-    def __init__(self, client: Client, seed: int, marker: str) -> None:
+    def __init__(self, client: Client, seed: int, marker: str, nodes: Sequence[str] = ("a", "b")) -> None:
         self._client = client
         self._chance = random.Random(seed)
         self._marker = marker
+        self._nodes = nodes
         self._number = 0
         self._pods: list[str] = []
         self._claims: list[str] = []
@@ -63,7 +64,7 @@ class Workload:
             (5, self._steal_a_device),
             (5, self._write_stale_status),
             (6, self._note),
-            (8, self._read_note),
+            (14, self._read_note),
         ]
         (chosen,) = self._chance.choices([step for _, step in steps], [weight for weight, _ in steps])
         await self._attempt(chosen)
@@ -126,7 +127,7 @@ class Workload:
 
     async def _taint(self) -> None:
         self._number += 1
-        node, device = self._chance.choice("ab"), f"gpu-{self._chance.randrange(4)}"
+        node, device = self._chance.choice(self._nodes), f"gpu-{self._chance.randrange(4)}"
         effect = self._chance.choice(["NoSchedule", "NoExecute"])
         await self._client.create(TAINT_RULES, shapes.taint_rule(f"t{self._number}", node, device, effect))
 

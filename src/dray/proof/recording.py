@@ -124,18 +124,19 @@ class WatchRecorder:
     async def stop(self) -> None:
         await cancelled(*self._tasks)
 
-    async def finish(self, timeout_s: float = 20.0) -> None:
-        """Lists once more, waits until the watches have reached that revision, then stops and closes."""
+    async def finish(self, timeout_s: float = 60.0) -> None:
+        """Waits until the watches have reached what is there now, stops them, lists once more and closes."""
         deadline = self._client.clock.monotonic() + timeout_s
-        finals = [await self._read_list(kind) for kind in self._kinds]
-        for listed in finals:
+        for kind in self._kinds:
+            listed = await self._read_list(kind)
             wanted = max((revision_of(each) for each in listed.documents), default=0)
             while self._last[listed.resource] < wanted and self._client.clock.monotonic() < deadline:
                 await self._client.clock.sleep(0.05)
         await self.stop()
+        # Only now: a list from before could be older than the last event.
+        for kind in self._kinds:
+            self._history.add(await self._read_list(kind))
         await self._client.close()
-        for listed in finals:
-            self._history.add(listed)
 
     async def _follow(self, kind: Kind[Any]) -> None:
         while True:
