@@ -274,7 +274,8 @@ class Faults:
         """It ended while the server was down: the server must come back with a new one."""
         name = self._chance.choice(self._rig.apiserver_names)
         self._count("serving certificate ends", name)
-        self._rig.parts[name].set_weather(disk_is_full=False)
+        # With a wrong clock it would rightly make one that nobody takes yet.
+        self._rig.parts[name].set_weather(disk_is_full=False, clock_wrong_by_s=0.0)
         self._rig.parts[name].kill()
         pair = self._rig.authority.issue_server("kube-apiserver", ["127.0.0.1"], ending_in(-1.0))
         write_pair(self._rig.data(name) / "pki" / "apiserver", pair)

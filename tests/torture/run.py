@@ -42,6 +42,8 @@ class Pace:
     seconds: float
     steps_per_s: float = STEPS_PER_S
     seconds_between_faults: float = SECONDS_BETWEEN_FAULTS
+    # On a slow machine work goes on, without new faults, until so many pods were created.
+    least_pods: int = 0
 
 
 @dataclass
@@ -133,7 +135,8 @@ async def _torture(rig: TortureRig, history: History, seed: int, pace: Pace) -> 
 async def _work(workload: Workload, seed: int, pace: Pace) -> None:
     chance = random.Random(seed + 2)
     deadline = time.monotonic() + pace.seconds
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or workload.outcomes["create_pod: done"] < pace.least_pods:
+        assert time.monotonic() < deadline + CONVERGE_S, f"hardly any work was done: {workload.outcomes}"
         await workload.step()
         await asyncio.sleep(chance.expovariate(pace.steps_per_s))
 

@@ -23,7 +23,7 @@ async def run(store: str, seconds: float, schedulers: int = 2, **more: Any) -> N
     seed = seed_of_this_run()
     print(f"seed {seed}: repeat with python -m tests.torture.run --seed {seed} --store {store} --seconds {seconds:g}")
     with tempfile.TemporaryDirectory(prefix="dray-x", ignore_cleanup_errors=True) as folder:
-        outcome = await torture(Path(folder), seed, Pace(seconds), RigOptions(store, schedulers, **more))
+        outcome = await torture(Path(folder), seed, Pace(seconds, least_pods=10), RigOptions(store, schedulers, **more))
     print(outcome)
     assert outcome.is_clean, str(outcome)
     assert outcome.report.allocations > 0

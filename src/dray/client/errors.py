@@ -67,6 +67,11 @@ class ApiError(Exception):
         return self.code == 410 or any(cause.reason == RESOURCE_VERSION_TOO_LARGE for cause in self._causes())
 
     @property
+    def is_transient(self) -> bool:
+        """The server is in trouble or busy, or takes our credentials for ended: the same call may succeed later."""
+        return self.code in (401, 429) or self.code >= 500
+
+    @property
     def is_namespace_terminating(self) -> bool:
         return self.code == 403 and any(cause.reason == "NamespaceTerminating" for cause in self._causes())
 

@@ -366,7 +366,7 @@ class RunningDriver:
             except ServerUnreachable as error:
                 problem = str(error)
             except ApiError as error:
-                if error.code < 500 and not error.is_not_found:
+                if not (error.is_transient or error.is_not_found):
                     raise
                 problem = str(error)
             log.warning("driver %s waits for node %s: %s", self.driver.name, self.node_name, problem)

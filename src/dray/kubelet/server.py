@@ -176,7 +176,7 @@ class Kubelet:
                 await self._registration.renew()
                 return node
             except (ApiError, ServerUnreachable) as error:
-                if isinstance(error, ApiError) and error.code < 500 and not error.is_conflict:
+                if isinstance(error, ApiError) and not (error.is_transient or error.is_conflict):
                     raise
                 log.warning("node %s cannot be registered now: %s", self.name, error)
             await self._clock.sleep(wait_s)
