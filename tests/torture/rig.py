@@ -25,6 +25,7 @@ from tests.torture.proxy import Proxy
 from tests.torture.with_weather import FINE
 
 DRIVERS = {"a": ("gpu", "nic"), "b": ("gpu", "cpu")}
+DRIVER_NAMES = {"gpu": "gpu.example.com", "nic": "nic.example.com", "cpu": "dra.cpu"}
 RUNTIMES = {"a": "process", "n0": "process"}
 WITH_WEATHER = Path(__file__).parent / "with_weather.py"
 CAPACITY = ("cpu=4", "memory=8Gi", "pods=30")
@@ -322,8 +323,8 @@ class TortureRig:
             slices = (await client.list(SLICES)).items
         except (ApiError, ServerUnreachable):
             return False
-        published = {(each.spec.node_name, each.spec.driver.partition(".")[0]) for each in slices}
-        wanted = {(node, driver) for node, drivers in self.nodes.items() for driver in drivers}
+        published = {(each.spec.node_name, each.spec.driver) for each in slices}
+        wanted = {(node, DRIVER_NAMES[driver]) for node, drivers in self.nodes.items() for driver in drivers}
         return set(self.nodes) <= nodes and wanted <= published
 
     def prepared(self, node: str) -> set[str]:

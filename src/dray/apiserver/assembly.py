@@ -98,7 +98,10 @@ class RunningServer:
 
     async def listen(self, host: str, port: int) -> str:
         """HTTPS on this address (port 0: any free one); returns a URL that works on this machine."""
-        listener = Listener(self.server, self.credentials.server_context(), self._mounts, connection_limits())
+        context = self.credentials.server_context()
+        renewing = asyncio.create_task(self.credentials.keep_serving_certificate(context, self.clock))
+        self.server.on_stop(lambda: cancelled(renewing))
+        listener = Listener(self.server, context, self._mounts, connection_limits())
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
         await publish_address(self.store, self.clock, _new_uid, found_host, found_port)

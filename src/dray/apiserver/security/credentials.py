@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from dray.apiserver.request.authentication.json_web_token import SigningKey
 from dray.apiserver.request.request_info import MASTERS
@@ -25,6 +26,7 @@ from dray.apiserver.security.certificates import (
 )
 from dray.apiserver.watch.stored_object import SERVER
 from dray.atomic_files import private_folder, write_atomically, write_private
+from dray.clock import Clock
 from dray.http.server import server_tls
 from dray.store.encryption import PREFIX as ENCRYPTED
 from dray.store.errors import AlreadyExists
@@ -41,6 +43,7 @@ SERVER_NAMES = (
     "::1",
 )
 RENEW_BEFORE = timedelta(days=30)
+LOOK_AT_CERTIFICATE_EVERY_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,16 @@ class Credentials:
         context.set_alpn_protocols(["http/1.1"])
         return context
 
+    async def keep_serving_certificate(self, context: ssl.SSLContext, clock: Clock) -> None:
+        """Replaces the server's certificate before it ends, while the server runs; the next connection gets the new one."""
+        hosts = _hosts_of(x509.load_pem_x509_certificate(self.server.certificate_pem))
+        while True:
+            await clock.sleep(LOOK_AT_CERTIFICATE_EVERY_S)
+            if _kept_or(self.directory, "apiserver", self.authority, clock.now(), hosts) is None:
+                pair = self.authority.issue_server("kube-apiserver", hosts, clock.now())
+                _write_pair(self.directory, "apiserver", pair)
+                context.load_cert_chain(self.directory / "apiserver.crt", self.directory / "apiserver.key")
+
 
 async def load_credentials(
     store: Store, data: Path, hosts: Iterable[str], now: datetime, keys: Path | None = None
@@ -88,9 +101,8 @@ async def load_credentials(
     if keys is None:
         write_private(directory / "ca.key", authority.key_pem)
         write_private(directory / "sa.key", token_key.pem())
-    for name, pair in (("apiserver", server), ("admin", admin)):
-        write_atomically(directory / f"{name}.crt", pair.certificate_pem)
-        write_private(directory / f"{name}.key", pair.key_pem)
+    _write_pair(directory, "apiserver", server)
+    _write_pair(directory, "admin", admin)
     return Credentials(authority, server, admin, token_key, directory)
 
 
@@ -154,16 +166,24 @@ def local_authority(data: Path, keys: Path | None = None) -> Authority:
 
 
 def _kept_or(directory: Path, name: str, authority: Authority, now: datetime, hosts: Iterable[str]) -> Pair | None:
-    """The pair of an earlier start, if this authority issued it for these hosts and it does not expire soon; else a new one."""
+    """The pair of an earlier start, if this authority issued it for these hosts, it is valid and it does not expire soon."""
     try:
         pair = Pair((directory / f"{name}.crt").read_bytes(), (directory / f"{name}.key").read_bytes())
         certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate_pem))
+        is_pair = load_pem_private_key(pair.key_pem, None).public_key() == certificate.public_key()
     except Exception:
         return None  # missing, unreadable, or of another authority: a new one is issued
-    if certificate.not_valid_after_utc - now < RENEW_BEFORE:
-        return None
+    if not is_pair:
+        return None  # The server died after it had replaced one of the two.
+    if certificate.not_valid_after_utc - now < RENEW_BEFORE or now < certificate.not_valid_before_utc:
+        return None  # The second happens to a server that was started while its clock was ahead.
     return pair if set(hosts) <= _hosts_of(certificate) else None
+
+
+def _write_pair(directory: Path, name: str, pair: Pair) -> None:
+    write_atomically(directory / f"{name}.crt", pair.certificate_pem)
+    write_private(directory / f"{name}.key", pair.key_pem)
 
 
 def _hosts_of(certificate: x509.Certificate) -> set[str]:
