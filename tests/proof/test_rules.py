@@ -2,9 +2,9 @@
 
 import pytest
 from tests.builders.manifests import a_device, a_result
-from tests.proof.builders import Story, bound_pod, node_slice, ns_claim, small_node
+from tests.proof.builders import Story, bound_pod, node_slice, ns_claim, seen, small_node
 
-from dray.proof import History, check
+from dray.proof import History, HistoryFile, check
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi"}}}
 
@@ -128,6 +128,19 @@ def test_a_claim_is_given_back_when_its_pod_is_done(end):
     elif end == "deleted":
         story.deletes(pod)
     assert rules_of(story.shows(ns_claim("c"))) == []
+
+
+def test_a_history_that_is_written_down_at_once_is_the_same(tmp_path):
+    """Two streams saw the same state: it is there once in memory, and still of both."""
+    records = [seen(stream, "ADDED", "x", 3, data={"n": "1"}) for stream in ("a", "b")]
+    records.append(seen("c", "ADDED", "x", 3, data={"n": "2"}))
+    file = HistoryFile(tmp_path / "history")
+    for record in records:
+        file.add(record)
+    file.close()
+    found = History.load(tmp_path / "history").records
+    assert found == records
+    assert found[0].document is found[1].document
 
 
 def test_a_history_survives_its_file(tmp_path):

@@ -5,7 +5,7 @@
     follower = WatchRecorder(connect(...), history, stream="a")                                    # watch events, as they come
     ...
     report = check(history)                              # pure: Violations, and counts of what was looked at
-    history.save(path); History.load(path)               # one JSON object per line
+    history.save(path); History.load(path)               # one JSON object per line; HistoryFile(path) keeps nothing in memory
 
 `history` is plain data. `recording` fills it from a client's calls and watches. `replay` rebuilds the cluster change by change.
 Each rule checks one promise: `devices` (no device is given twice, no capacity or counter is overdrawn), `node_ledger` (no node
@@ -17,7 +17,7 @@ Oddities that break no promise belong to `dray.explain` and `dray doctor`; injec
 """
 
 from dray.proof.check import ProofReport, check
-from dray.proof.history import History, Listed, ObjectKey, Opened, Read, SeenEvent, Write
+from dray.proof.history import History, HistoryFile, Listed, ObjectKey, Opened, Read, SeenEvent, Write
 from dray.proof.object_past import ObjectPast, ObjectPasts
 from dray.proof.online import OnlineCheck, watch_cluster
 from dray.proof.recording import RecordingTransport, WatchRecorder
@@ -26,6 +26,7 @@ from dray.proof.violation import Violation
 
 __all__ = [
     "History",
+    "HistoryFile",
     "Listed",
     "ObjectKey",
     "ObjectPast",

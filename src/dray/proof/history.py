@@ -129,7 +129,32 @@ class History:
 
     @classmethod
     def load(cls, path: Path) -> History:
-        return cls(_decoder.decode(line) for line in path.read_bytes().splitlines() if line)
+        """Streams that saw the same state of an object share it: a long history is mostly that."""
+        states: dict[tuple[ObjectKey, int], Document] = {}
+        with path.open("rb") as lines:
+            return cls(_sharing_state(_decoder.decode(line), states) for line in lines if line.strip())
+
+
+class HistoryFile:
+    """A history that is written down at once, for `History.load` later: an hour of it would fill the memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+
+    def add(self, record: Record) -> None:
+        self._file.write(line_of(record))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _sharing_state(record: Record, states: dict[tuple[ObjectKey, int], Document]) -> Record:
+    if not isinstance(record, SeenEvent) or record.type == "BOOKMARK":
+        return record
+    known = states.setdefault((record.key, record.revision), record.document)
+    if known is record.document or known != record.document:
+        return record
+    return msgspec.structs.replace(record, document=known)
 
 
 def line_of(record: Record) -> bytes:
