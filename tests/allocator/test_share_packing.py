@@ -1,6 +1,7 @@
 """Shares that leave little to spare: the packing bound refuses only what cannot be packed, and sees it where sums do not tell."""
 
 import random
+import tracemalloc
 from contextlib import suppress
 from itertools import product
 from unittest.mock import patch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from dray.allocator import Allocation, Allocator, Inventory, Ledger, NoFit, Paused, TimeLimits
 from dray.allocator.rules import share_packing
+from dray.allocator.rules.share_sums import UsableSums
 from tests.allocator.builders import any_request, claim_object, class_object, node_object, slice_object
 from tests.allocator.random_questions import looking_ahead_at_once
 from tests.builders.manifests import a_device
@@ -142,3 +144,14 @@ def test_pieces_come_to_the_same_answer_and_pauses_are_short():
     assert answer.devices() == whole.devices()
     assert answer.steps == whole.steps
     assert max(work) <= 2 * share_packing.STATES_PER_LOOK * share_packing.MOST_TRIED / 3
+
+
+def test_shares_far_beyond_what_is_left_take_no_memory():
+    """Their sums count in steps of what the amounts have in common, here one: one bit a step would be 128 MB."""
+    tracemalloc.start()
+    try:
+        sums = UsableSums(((3,), (2**30,), (2**30 + 1,)), 10)
+        assert [sums.usable(place, 10) for place in range(4)] == [3, 0, 0, 0]
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

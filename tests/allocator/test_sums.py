@@ -1,5 +1,6 @@
 """Sets of sums as integers against sets of tuples."""
 
+import tracemalloc
 from itertools import combinations
 
 import pytest
@@ -75,3 +76,15 @@ def test_a_counter_with_too_many_sums_is_still_bounded(left: int, fit: bool) -> 
     space = BoxSpace.rounded(0, draws, (80_001 * 10**6,))
     assert space.is_within(sums_of(space, draws, 2), (left * 10**6,)) or not fit
     assert not space.is_within(sums_of(space, draws, 2), (79_000 * 10**6,))
+
+
+def test_an_amount_far_beyond_what_is_left_takes_no_memory() -> None:
+    """One bit for each step up to such an amount would be 128 MB."""
+    space = LineSpace.of(0, 1, [(2**30, 30), (2**30 + 1, 30)], (100, 100))
+    assert space is not None
+    tracemalloc.start()
+    try:
+        assert space.add(NOTHING, (2**30 + 1, 30)) == NO_WAY
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

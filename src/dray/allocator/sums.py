@@ -192,6 +192,8 @@ class LineSpace:
 
     def add(self, reached: Sums, amounts: Amounts) -> Sums:
         amount, every = amounts[self._x] // self._step, (1 << self._limit + 1) - 1
+        if amount > self._limit:
+            return NO_WAY
         moved = {number + 1: sums << amount & every for number, sums in reached.items()}
         return {number: sums for number, sums in moved.items() if sums}
 

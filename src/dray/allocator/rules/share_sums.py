@@ -62,7 +62,8 @@ class UsableSums:
             every = (1 << width) - 1
             sums, sets = 1, [1]
             for amounts in reversed(profile):
-                for amount in amounts:
+                # A larger amount reaches no sum, and would first make a set with a bit for each step up to it.
+                for amount in [each for each in amounts if each <= most]:
                     sums |= sets[-1] << amount // self._step & every
                 sets.append(sums)
             self._sets = sets[::-1] if width * len(sets) <= MOST_BITS_IN_ALL else [sums] * len(sets)
