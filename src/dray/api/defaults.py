@@ -13,6 +13,7 @@ from typing import Any
 
 from dray.api import pod_defaults
 from dray.api.cluster_defaults import CLUSTER_DEFAULTS
+from dray.api.slice_text import QuietLists
 
 Document = dict[str, Any]
 
@@ -62,6 +63,9 @@ def _replace(document: Document, key: str, made: Any) -> Document:
 # --- resource.k8s.io -------------------------------------------------------------------------------------------------
 
 
+_LISTS_WITH_TIMES = QuietLists()
+
+
 def _slice(document: Document, now: str) -> Document:
     spec = _inner(document, "spec")
 
@@ -72,9 +76,14 @@ def _slice(document: Document, now: str) -> Document:
             return device
         return _replace(device, "taints", _each(device["taints"], lambda taint: _with_time(taint, now)))
 
-    if not spec.get("devices"):
+    devices = spec.get("devices")
+    if not devices or devices in _LISTS_WITH_TIMES:
         return document
-    return _replace(document, "spec", _replace(spec, "devices", _each(spec["devices"], with_times)))
+    timed = _each(devices, with_times)
+    if timed is devices:
+        _LISTS_WITH_TIMES.add(devices)
+        return document
+    return _replace(document, "spec", _replace(spec, "devices", timed))
 
 
 def _with_time(taint: Document, now: str) -> Document:

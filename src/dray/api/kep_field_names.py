@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dray.api.errors import DecodeError
+from dray.api.slice_text import QuietLists
 
 Document = dict[str, Any]
 
@@ -24,6 +25,8 @@ OLD_NAMES = {
     "nativeResourceClaimStatus": "nodeAllocatableResourceClaimStatuses",
 }
 
+_CANONICAL_LISTS = QuietLists()
+
 
 def canonical_spelling(document: Document) -> Document:
     """`document` itself where it uses no old name, otherwise a copy in canonical spelling."""
@@ -38,10 +41,11 @@ def uses_old_spelling(document: Document) -> bool:
 def _slice(document: Document) -> Document:
     spec = document.get("spec")
     devices = spec.get("devices") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(devices, list):
+    if not isinstance(spec, dict) or not isinstance(devices, list) or devices in _CANONICAL_LISTS:
         return document
     translated = [_device(device, f"spec.devices[{i}]") for i, device in enumerate(devices)]
     if all(new is old for new, old in zip(translated, devices, strict=True)):
+        _CANONICAL_LISTS.add(devices)
         return document
     return {**document, "spec": {**spec, "devices": translated}}
 

@@ -34,6 +34,7 @@ from dray.api.schemas import (
     struct,
 )
 from dray.api.scheme import Resource, group_version
+from dray.api.slice_text import device_trees
 
 Document = dict[str, Any]
 
@@ -236,7 +237,7 @@ def _cached_for_long_lists(item: StructShape, convert: Convert) -> Convert:
     def remembered(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if type(value) is not list or len(value) < _LONG_LIST:
             return convert(value, go, place, run)
-        digest = digest_of(value)
+        digest = device_trees.text_of(value) or digest_of(value)
         key = (item.name, digest)
         if digest is not None and key in _WELL_SHAPED_LISTS:
             return value

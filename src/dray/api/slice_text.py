@@ -1,15 +1,17 @@
 """ResourceSlices from JSON, where nodes of one kind publish the same devices: equal lists are read once and shared.
 
-A slice is read in two steps: everything but its long lists, then each list as a text that may be known already.
+A slice is read in two steps: everything but its long lists, then each list as a text that may be known already. A list of devices whose
+text is known is not even searched for its end: `split` finds it by its beginning, and the rest of the slice is short.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
-from dray.api.caching import SharedDecoder
+from dray.api.caching import LruSet, SharedDecoder
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import decoding_hook
 from dray.api.resource import API_VERSION, CounterSet, Device, ResourceSlice, ResourceSliceSpec
@@ -17,7 +19,180 @@ from dray.api.resource import API_VERSION, CounterSet, Device, ResourceSlice, Re
 # Enough for a hundred different slices, which as values take ten times as much; what is forgotten is only read again.
 MOST_BYTES = 4 * 1024 * 1024
 _NOTHING = msgspec.Raw(b"[]")
+# What a list of devices follows in compact JSON. No text within JSON contains it: there, quotes have a backslash before them.
+_KEY = b'"devices":['
+_STAND_IN = b'"a list of devices"'
+_SHORT = 1024
+_BEGINNING = 96
 _LONG_LISTS = ("devices", "shared_counters")
+
+
+class SplitSlice(NamedTuple):
+    """The JSON of a slice, or of an event with one, around its list of devices. Equal lists are one object."""
+
+    before: bytes
+    devices: bytes
+    after: bytes
+
+    def short(self) -> bytes:
+        """JSON with a text in place of the list."""
+        return self.before + _STAND_IN + self.after
+
+
+def is_stand_in(devices: msgspec.Raw) -> bool:
+    """Whether this was read from a short text, whose list of devices was cut out in the right place."""
+    return bytes(devices) == _STAND_IN
+
+
+class _DevicesText(msgspec.Struct):
+    devices: msgspec.Raw = _NOTHING
+
+
+class _SpecDevices(msgspec.Struct):
+    spec: _DevicesText | None = None
+
+
+_devices_text = msgspec.json.Decoder(_SpecDevices).decode
+
+
+class DeviceTexts:
+    """The texts of long lists of devices that were met last, up to `most_bytes`. Several threads may use it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._texts: OrderedDict[bytes, None] = OrderedDict()
+        # Made anew with each text, of which there are few.
+        self._by_beginning: dict[bytes, list[bytes]] = {}
+
+    def known(self, data: bytes, at: int) -> bytes | None:
+        """The known text that stands in `data` at this place."""
+        for text in self._by_beginning.get(data[at : at + _BEGINNING], ()):
+            if data.startswith(text, at):
+                return text
+        return None
+
+    def remember(self, text: bytes) -> bytes:
+        """The text, or the equal one that is known."""
+        if len(text) < _SHORT:
+            return text
+        known = self.known(text, 0)
+        if known is not None:
+            return known
+        self._texts[text] = None
+        while sum(map(len, list(self._texts))) > self._most_bytes:
+            self._texts.popitem(last=False)
+        found: dict[bytes, list[bytes]] = {}
+        for each in list(self._texts):
+            found.setdefault(each[:_BEGINNING], []).append(each)
+        self._by_beginning = found
+        return text
+
+
+device_texts = DeviceTexts(MOST_BYTES)
+
+
+def split(data: bytes) -> SplitSlice | None:
+    """Cuts a known list of devices out of the JSON; None if there is none. The parts together are always the whole text."""
+    at = data.find(_KEY) + len(_KEY) - 1
+    if at < len(_KEY) - 1 or len(data) - at < _SHORT:
+        return None
+    devices = device_texts.known(data, at)
+    return None if devices is None else SplitSlice(data[:at], devices, data[at + len(devices) :])
+
+
+def learn(data: bytes) -> SplitSlice | None:
+    """As `split`, for the JSON of a slice; a list that was not known is known from now on."""
+    found = split(data)
+    if found is not None or len(data) < _SHORT:
+        return found
+    try:
+        spec = _devices_text(data).spec
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if spec is not None:
+        device_texts.remember(bytes(spec.devices))
+    return split(data)
+
+
+def _read_tree(text: bytes) -> list[Any] | None:
+    """None for a text that is not what our encoder writes: it may name a field twice."""
+    tree = msgspec.json.decode(text)
+    return tree if msgspec.json.encode(tree) == text else None
+
+
+class DeviceTrees:
+    """Lists of devices as JSON trees, which nobody changes, and their texts by the identity of the tree."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._trees: OrderedDict[bytes, list[Any]] = OrderedDict()
+        # With the tree itself: as long as it is here, no other list has its identity.
+        self._texts: dict[int, tuple[list[Any], bytes]] = {}
+
+    def read(self, text: bytes) -> list[Any] | None:
+        tree = self._trees.get(text)
+        if tree is not None:
+            return tree
+        tree = _read_tree(text)
+        if tree is None:
+            return None
+        tree = self._trees.setdefault(text, tree)
+        while sum(map(len, list(self._trees))) > self._most_bytes:
+            self._trees.popitem(last=False)
+        self._texts = {id(each): (each, known) for known, each in list(self._trees.items())}
+        return tree
+
+    def text_of(self, devices: Any) -> bytes | None:
+        """The text of a list that `read` returned; None for any other value."""
+        found = self._texts.get(id(devices))
+        return None if found is None else found[1]
+
+
+device_trees = DeviceTrees(MOST_BYTES)
+
+
+class QuietLists:
+    """Lists of devices, known by their texts, in which a check has found nothing."""
+
+    def __init__(self) -> None:
+        self._texts = LruSet(256)
+
+    def __contains__(self, devices: Any) -> bool:
+        text = device_trees.text_of(devices)
+        return text is not None and text in self._texts
+
+    def add(self, devices: Any) -> None:
+        text = device_trees.text_of(devices)
+        if text is not None:
+            self._texts.add(text)
+
+
+def read_tree(split_slice: SplitSlice) -> Any:
+    """The slice as a tree that shares its list of devices with equal slices, beside the short text it was read from; None: read it whole."""
+    if _STAND_IN in split_slice.before or _STAND_IN in split_slice.after:
+        return None
+    devices = device_trees.read(split_slice.devices)
+    if devices is None:
+        return None
+    try:
+        tree = msgspec.json.decode(split_slice.short())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    spec = tree.get("spec") if isinstance(tree, dict) else None
+    if not isinstance(spec, dict) or spec.get("devices") != _STAND_IN[1:-1].decode():
+        return None
+    again = msgspec.json.encode(tree)
+    if again != split_slice.short():
+        return None
+    spec["devices"] = devices
+    return tree
+
+
+def with_devices_text(document: dict[str, Any]) -> dict[str, Any]:
+    """The document to encode: a list of devices that is known by its text need not be written again."""
+    spec = document.get("spec")
+    text = device_trees.text_of(spec.get("devices")) if isinstance(spec, dict) else None
+    return document if text is None or spec is None else {**document, "spec": {**spec, "devices": msgspec.Raw(text)}}
 
 
 read_devices = SharedDecoder(msgspec.json.Decoder(tuple[Device, ...], dec_hook=decoding_hook).decode, MOST_BYTES)
@@ -50,14 +225,15 @@ class SliceText(msgspec.Struct, frozen=True, rename="camel", tag_field="kind", t
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: _SpecText = msgspec.field(default_factory=_SpecText)
 
-    def whole(self) -> ResourceSlice:
+    def whole(self, devices: bytes | None = None) -> ResourceSlice:
+        """`devices` is the text of the list that was cut out."""
         spec = self.spec
         others = {name: getattr(spec, name) for name in _OTHER_FIELDS}
         return ResourceSlice(
             api_version=self.api_version,
             metadata=self.metadata,
             spec=ResourceSliceSpec(
-                devices=read_devices(bytes(spec.devices)),
+                devices=read_devices(device_texts.remember(bytes(spec.devices)) if devices is None else devices),
                 shared_counters=read_counter_sets(bytes(spec.shared_counters)),
                 **others,
             ),

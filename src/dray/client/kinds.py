@@ -23,7 +23,7 @@ from dray.api.resource import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
-from dray.api.slice_text import SliceText
+from dray.api.slice_text import SliceText, is_stand_in, split
 from dray.api.workloads import (
     ConfigMap,
     DaemonSet,
@@ -237,7 +237,13 @@ def event_decoder(kind: Kind[T]) -> Callable[[bytes], WatchEvent[T] | None]:
 
 
 def _slice_event(frame: bytes) -> WatchEvent[Any]:
-    event: WatchEvent[Any] = _decoder(WatchEvent[SliceText]).decode(frame)
+    decode: Callable[[bytes], WatchEvent[Any]] = _decoder(WatchEvent[SliceText]).decode
+    found = split(frame)
+    if found is not None:
+        short = decode(found.short())
+        if is_stand_in(short.object.spec.devices):
+            return WatchEvent(short.type, short.object.whole(found.devices))
+    event = decode(frame)
     return WatchEvent(event.type, event.object.whole())
 
 

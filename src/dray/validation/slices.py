@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dray.api import names
 from dray.api.caching import LruSet, digest_of
+from dray.api.slice_text import device_trees
 from dray.validation.devices import check_counters, check_device, has_list_attribute
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
@@ -100,19 +101,21 @@ def _is_chosen(value: object) -> bool:
 
 def _check_devices(spec: Document, before: Document | None, errors: Errors, context: ValidationContext) -> None:
     devices = spec.get("devices") or []
+    per_device = bool(spec.get("perDeviceNodeSelection"))
+    fractional = context.enabled("DRAFractionalCapacityRange")
+    digest = None
+    if before is None and len(devices) >= _WORTH_REMEMBERING:
+        digest = device_trees.text_of(devices) or digest_of(devices)
+    driver = spec.get("driver") or ""
+    key = (digest, driver, per_device, fractional)
+    if digest is not None and key in _FAULTLESS:
+        return
     limit = MAX_LARGE_DEVICES if any(_is_large(device) for device in devices) else MAX_DEVICES
     too_many = len(devices) > limit
     if too_many:
         errors.too_many("spec.devices", len(devices), limit)
     seen: set[str] = set()
     old_devices = {d.get("name"): d for d in (before.get("devices") or [])} if before else {}
-    per_device = bool(spec.get("perDeviceNodeSelection"))
-    fractional = context.enabled("DRAFractionalCapacityRange")
-    digest = digest_of(devices) if before is None and len(devices) >= _WORTH_REMEMBERING else None
-    driver = spec.get("driver") or ""
-    key = (digest, driver, per_device, fractional)
-    if digest is not None and key in _FAULTLESS:
-        return
     found_before = len(errors)
     unchanged = before is not None and same(devices, before.get("devices") or [])
     for i, device in enumerate(devices):

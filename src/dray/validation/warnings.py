@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dray.api.jsontext import go_json
 from dray.api.quantity import Quantity
 from dray.api.scheme import Resource
+from dray.api.slice_text import QuietLists
 from dray.validation.errors import Document
 from dray.validation.formats import key_path
 
@@ -96,13 +97,20 @@ def _in_constraints(claim_spec: Document, path: str) -> Iterator[tuple[str, str]
             yield here, "ignored, because matchAttribute is set in the same constraint; write two constraints"
 
 
+_LISTS_WITHOUT_IGNORED_FIELDS = QuietLists()
 SAYS_SOMETHING = ("default", "validValues", "validRange", "strategy", "zeroConsumption")
 
 
 def _in_request_policies(slice_spec: Document) -> Iterator[tuple[str, str]]:
-    for i, device in enumerate(slice_spec.get("devices") or ()):
+    devices, ignored = slice_spec.get("devices") or (), False
+    if devices in _LISTS_WITHOUT_IGNORED_FIELDS:
+        return
+    for i, device in enumerate(devices):
         for name, capacity in (device.get("capacity") or {}).items():
             policy = capacity.get("requestPolicy")
             if policy is not None and not any(policy.get(key) for key in SAYS_SOMETHING):
                 here = f"{key_path(f'spec.devices[{i}].capacity', name)}.requestPolicy"
+                ignored = True
                 yield here, "ignored, because it has no default; set a default or leave the policy out"
+    if not ignored:
+        _LISTS_WITHOUT_IGNORED_FIELDS.add(devices)

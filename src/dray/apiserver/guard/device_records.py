@@ -17,6 +17,7 @@ from dray.api.dra.pools import DeviceID, PoolID, newest_by
 from dray.api.projections import PublishedAmount, PublishedDevice, PublishedSlice, PublishedSliceSpec
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.safe_get import mapping, mappings, name_of, namespace_of, text, uid_of
+from dray.api.slice_text import is_stand_in, learn
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import GUARD, resource_prefix
@@ -84,7 +85,7 @@ class PublishedDevices:
                 del self._keys_by_pool[old.pool]
         if value is None:
             return
-        facts = _facts(_decoder.decode(value).spec)
+        facts = _facts_in(value)
         self._slices[key] = facts
         self._keys_by_pool.setdefault(facts.pool, set()).add(key)
 
@@ -103,11 +104,21 @@ class PublishedDevices:
         return newest_by(found, lambda facts: facts.generation)
 
 
-def _facts(spec: PublishedSliceSpec) -> _SliceFacts:
+def _facts_in(value: bytes) -> _SliceFacts:
+    found = learn(value)
+    if found is not None:
+        spec = _decoder.decode(found.short()).spec
+        if is_stand_in(spec.devices):
+            return _facts(spec, found.devices)
+    spec = _decoder.decode(value).spec
+    return _facts(spec, bytes(spec.devices))
+
+
+def _facts(spec: PublishedSliceSpec, devices: bytes) -> _SliceFacts:
     return _SliceFacts(
         pool=(spec.driver, spec.pool.name),
         generation=spec.pool.generation,
-        devices=_read_devices(bytes(spec.devices)),
+        devices=_read_devices(devices),
         counters={counter_set.name: _amounts(counter_set.counters) for counter_set in spec.shared_counters or ()},
     )
 

@@ -11,7 +11,7 @@ does not keep) can be put in, and the head of a list item left out, by cutting b
 Versions: the other versions of resource.k8s.io and autoscaling are converted; events of events.k8s.io are stored as core
 events; the versions of other kinds have the same shape.
 
-Memory: objects of kinds that expire are kept compressed (`Packing`).
+Memory: objects of kinds that expire are kept compressed (`Packing`); slices with equal devices share the text of these (`SharedStored`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ import msgspec
 from dray.api import autoscaler_versions, versions
 from dray.api.projections import LabelledObject
 from dray.api.scheme import Resource, by_kind, group_version
+from dray.api.slice_text import SplitSlice, learn, with_devices_text
 from dray.apiserver.read.selectors import FieldSelector
 from dray.store.interface import Entry
 
 Document = dict[str, Any]
 FieldsOf = Callable[[Document], dict[str, str]]
 
+SLICE = "ResourceSlice"
 NO_LABELS: Mapping[str, str] = {}
 _decode_document = msgspec.json.Decoder(Document).decode
 
@@ -96,7 +98,7 @@ def to_value(document: Document) -> bytes:
     if "resourceVersion" in shaped["metadata"]:
         shaped["metadata"] = metadata = dict(shaped["metadata"])
         del metadata["resourceVersion"]
-    return encode(shaped)
+    return encode(with_devices_text(shaped) if shaped["kind"] == SLICE else shaped)
 
 
 def document_of(entry: Entry) -> Document:
@@ -128,6 +130,11 @@ class Stored:
         self._labels: Mapping[str, str] | None = None
         self._fields: dict[str, str] | None = None
         self._shared: Document | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds by itself."""
+        return len(self.value)
 
     def data(self, revision: int = 0) -> bytes:
         """The whole object as JSON; a deleted one shows the revision of its deletion."""
@@ -170,10 +177,53 @@ class Stored:
         return copy
 
 
+class SharedStored(Stored):
+    """A slice that shares the text of its devices with the slices of equal nodes; `value` is put together when it is read."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, key: str, name: str, parts: SplitSlice, revision: int, created: int, head: int) -> None:
+        # The base's constructor is not called: the slot of `value` stays empty, so that reading it calls `__getattr__`.
+        self.key, self.namespace, self.name = key, "", name
+        self.revision, self.created, self._head, self._parts = revision, created, head, parts
+        self._labels = self._fields = self._shared = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "value":
+            return b"".join(self._parts)
+        raise AttributeError(name)
+
+    @property
+    def size(self) -> int:
+        return len(self._parts.before) + len(self._parts.after)
+
+    def data(self, revision: int = 0) -> bytes:
+        (before, devices, after), head = self._parts, self._head
+        return b'%b"resourceVersion":"%d",%b%b%b' % (
+            before[:head], revision or self.revision, before[head:], devices, after,
+        )  # fmt: skip
+
+    def item(self) -> bytes:
+        before, devices, after = self._parts
+        return b'{"metadata":{"resourceVersion":"%d",%b%b%b' % (self.revision, before[self._head :], devices, after)
+
+    def labels(self) -> Mapping[str, str]:
+        if self._labels is None:
+            self._labels = labels_in(self._parts.short())
+        return self._labels
+
+    def fields(self, fields_of: FieldsOf) -> dict[str, str]:
+        """No field that a selector may name is in the list of devices."""
+        if self._fields is None:
+            self._fields = fields_of(_decode_document(self._parts.short()))
+        return self._fields
+
+
 def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int], Stored]:
     """Makes Stored from what the store returns: key, value, revision, created."""
     head = head_of(row.kind, group_version(row.group, row.storage_version))
     length, cut, namespaced, custom = len(head), len(prefix), row.namespaced, row.custom
+    shares_devices = row.kind == SLICE
 
     def make(key: str, value: bytes, revision: int, created: int) -> Stored:
         if custom is not None:
@@ -181,6 +231,8 @@ def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int
         elif not value.startswith(head):
             value = to_value(_decode_document(value))
         namespace, _, name = key[cut:].rpartition("/") if namespaced else ("", "", key[cut:])
+        if shares_devices and (parts := learn(value)) is not None:
+            return SharedStored(key, name, parts, revision, created, length)
         return Stored(key, namespace, name, value, revision, created, length)
 
     return make

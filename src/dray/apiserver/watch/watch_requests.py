@@ -178,13 +178,12 @@ class WatchRequests:
 
     def _send_state(self, watcher: Watcher, cache: KindCache, options: ListOptions) -> None:
         watcher.revision = self._core.progress.revision
-        for stored in cache.list(watcher.selection.namespace):
-            if watcher.selection.matches(stored):
-                encoded = watcher.representation.encode(stored)
-                if isinstance(watcher, TableWatcher):
-                    watcher.push_event(ADDED, encoded)
-                else:
-                    watcher.push(watcher.representation.event(ADDED, encoded), counted=False)
+        selected = [stored for stored in cache.list(watcher.selection.namespace) if watcher.selection.matches(stored)]
+        if isinstance(watcher, TableWatcher):
+            for stored in selected:
+                watcher.push_event(ADDED, watcher.representation.encode(stored))
+        else:
+            watcher.begin_with(selected)
         if options.send_initial_events and options.bookmarks:
             self._bookmark(watcher, INITIAL_EVENTS_END)
 

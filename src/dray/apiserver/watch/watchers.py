@@ -1,7 +1,7 @@
 """Events and watchers: each event is encoded once per representation and delivered to the watchers it may concern."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from dray.api.scheme import Resource
@@ -18,6 +18,8 @@ from dray.apiserver.watch.stored_object import (
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 # A reader with more pending bytes is cut off; it lists and watches again.
 MAX_PENDING_BYTES = 8 * 2**20
+# The initial state is encoded in pieces of this size, when the reader takes them.
+STATE_PIECE_BYTES = 2**20
 # Watchers that select by this field are found by its value: of thousands of kubelets one watches the pods of a node.
 INDEXED_FIELD = "spec.nodeName"
 INDEXED_KINDS = ("Pod", "ResourceSlice")
@@ -44,7 +46,7 @@ class WatchedChange:
 
     @property
     def size(self) -> int:
-        return len(self.new.value) if self.new else len(self.old.value) if self.old else 0
+        return self.new.size if self.new else self.old.size if self.old else 0
 
     def line(self, event_type: str, representation: ObjectEncoder) -> bytes:
         if self._lines is None:
@@ -106,6 +108,7 @@ class Watcher:
         "__weakref__",
         "_pending",
         "_size",
+        "_state",
         "_waiter",
         "closed",
         "leave",
@@ -123,6 +126,8 @@ class Watcher:
         self.place: tuple[str, ...] = ()
         # Removes the watcher from its index; None once removed.
         self.leave: Callable[[Watcher], None] | None = None
+        # Lines that come before all others: objects as they were when the watch began.
+        self._state: Iterator[bytes] = iter(())
         self._pending: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -143,14 +148,20 @@ class Watcher:
             return MODIFIED if before else ADDED
         return DELETED if before else ""
 
-    def push(self, chunk: bytes, *, counted: bool = True) -> None:
-        """Adds a chunk for the reader. Initial state is not `counted`: the reader had no chance to take it yet."""
+    def begin_with(self, state: Sequence[Stored]) -> None:
+        """The objects are encoded when the reader takes them: all at once would take the memory of the whole state."""
+        shown = self.representation
+        self._state = (shown.event(ADDED, shown.encode(stored)) for stored in state)
+
+    def push(self, chunk: bytes) -> None:
+        """Adds a chunk for the reader."""
         if self.closed:
             return
         self._pending.append(chunk)
-        self._size += len(chunk) if counted else 0
+        self._size += len(chunk)
         if self._size > MAX_PENDING_BYTES:
             self._pending.clear()
+            self._state = iter(())
             self._size = 0
             self.closed = True
         self._wake()
@@ -166,6 +177,14 @@ class Watcher:
 
     async def take(self) -> bytes:
         """All pending events; waits until there are some. Returns empty bytes when the watch has ended."""
+        piece, size = [], 0
+        for line in self._state:
+            piece.append(line)
+            size += len(line)
+            if size >= STATE_PIECE_BYTES:
+                break
+        if piece:
+            return b"".join(piece)
         while not self._pending:
             if self.closed:
                 return b""

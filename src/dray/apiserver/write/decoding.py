@@ -17,10 +17,11 @@ from dray.api.jsontext import duplicate_fields, read_json
 from dray.api.projections import OpaqueConfiguration, OpaqueObject, OpaqueSpec, OpaqueStatus
 from dray.api.schemas import known_kinds
 from dray.api.scheme import Resource, group_version
+from dray.api.slice_text import learn, read_tree
 from dray.api.yamltext import read_yaml
 from dray.apiserver.errors import ApiError, bad_request
-from dray.apiserver.request.request_options import PROTOBUF, YAML, unknown_format
-from dray.apiserver.watch.stored_object import Stored, decode, encode, to_value
+from dray.apiserver.request.request_options import JSON, PROTOBUF, YAML, unknown_format
+from dray.apiserver.watch.stored_object import SLICE, Stored, decode, encode, to_value
 from dray.apiserver.write import protobuf
 from dray.apiserver.write.go_json_errors import complaint
 
@@ -67,6 +68,13 @@ def parse(body: bytes, media_type: str) -> tuple[Any, tuple[str, ...]]:
     return tree, duplicate_fields(body, tree)
 
 
+def _parse_slice(body: bytes) -> tuple[Any, tuple[str, ...]]:
+    """As `parse`; a list of devices that was read before is shared with the slices that have the same."""
+    found = learn(body)
+    tree = read_tree(found) if found else None
+    return parse(body, JSON) if tree is None else (tree, ())
+
+
 def decode_object(
     body: bytes, media_type: str, row: Resource, version: str, kind: str = "", before: Document | None = None
 ) -> Decoded:
@@ -76,7 +84,7 @@ def decode_object(
     """
     expected_kind, expected_version = kind or row.kind, group_version(row.group, version)
     try:
-        tree, duplicates = parse(body, media_type)
+        tree, duplicates = _parse_slice(body) if row.kind == SLICE and media_type == JSON else parse(body, media_type)
     except DecodeError as error:
         raise _unrecognized(body, expected_kind, str(error)) from None
     if not isinstance(tree, dict):

@@ -23,6 +23,7 @@ from dray.api.prepare_for_write import (
 )
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_of
+from dray.api.slice_text import split
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import LARGE, Core, in_thread, in_thread_if_large
@@ -40,6 +41,7 @@ from dray.apiserver.request.request_options import (
 from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import ephemeral_problems, resize_problems
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import (
+    SLICE,
     Stored,
     is_stored_form,
     to_storage,
@@ -135,7 +137,7 @@ class ObjectWriter:
             drop_duplicate_owners(decoded.document["metadata"], call.warn)
             return decoded
 
-        decoded = work() if len(body) < LARGE else await in_thread(work)
+        decoded = work() if _new_bytes(call) < LARGE else await in_thread(work)
         self.report(call, decoded.problems, options)
         return decoded
 
@@ -155,7 +157,7 @@ class ObjectWriter:
         self._match_namespace(call, metadata)
         now = core.now()
         sent = {**document, "metadata": new_metadata(metadata)}
-        is_small = len(call.request.body) < LARGE
+        is_small = _new_bytes(call) < LARGE
         document = defaulted(row, sent, now) if is_small else await in_thread(defaulted, row, sent, now)
         metadata = document["metadata"]
         metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
@@ -229,7 +231,7 @@ class ObjectWriter:
     ) -> WriteOutcome:
         row, core = call.row, self._core
         strategy = strategy_of(row)
-        size = _work_of(call, len(call.request.body))
+        size = _work_of(call, _new_bytes(call))
         is_small = size < LARGE
         setting = Setting(core.gates, core.now())
         created = (
@@ -462,6 +464,14 @@ class ObjectWriter:
         if not dry_run:
             await self._core.remove(stored, document)
         return WriteOutcome(shown)
+
+
+def _new_bytes(call: ApiCall) -> int:
+    """The length of the body without a list of devices that was read before."""
+    body = call.request.body
+    if len(body) < LARGE or call.row.kind != SLICE or (found := split(body)) is None:
+        return len(body)
+    return len(found.before) + len(found.after)
 
 
 def _work_of(call: ApiCall, size: int) -> int:
