@@ -26,14 +26,14 @@ def devices(count: int = 12, **more: Any) -> list[Document]:
     return [{"name": f"d{n}", "attributes": {"model": {"string": "m" * 60}}, **more} for n in range(count)]
 
 
-def a_slice(name: str, listed: list[Document]) -> Document:
+def slice_with(name: str, listed: list[Document]) -> Document:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "d.example.com", "nodeName": name, "pool": pool, "devices": listed}
     return {"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "metadata": {"name": name}, "spec": spec}
 
 
 async def create(server: Client, name: str, listed: list[Document]) -> Document:
-    made = await server.post(SLICES, compact(a_slice(name, listed)))
+    made = await server.post(SLICES, compact(slice_with(name, listed)))
     assert made.status == 201, made.body
     document: Document = made.body
     return document
@@ -53,7 +53,7 @@ async def test_equal_lists_are_stored_once_and_read_as_they_were_sent(server: Cl
         read = (await server.get(f"{SLICES}/{name}")).body
         assert seen is not None
         assert made == seen["object"] == read
-        assert read["spec"] == a_slice(name, devices())["spec"]
+        assert read["spec"] == slice_with(name, devices())["spec"]
         assert read["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:devices"] == {}
     (one, text), (other, same) = (tree_and_text(server, name) for name in ("a", "b"))
     assert text is same
@@ -70,13 +70,13 @@ async def test_what_is_wrong_beside_a_known_list_is_still_refused(server: Client
     listed = devices(13)
     if known:
         await create(server, "first", listed)
-    wrong = a_slice("Wrong_Name", listed)
+    wrong = slice_with("Wrong_Name", listed)
     assert (await server.post(SLICES, compact(wrong))).status == 422
-    unknown = a_slice("b", listed)
+    unknown = slice_with("b", listed)
     unknown["spec"]["pool"]["colour"] = "red"
     answer = await server.post(f"{SLICES}?fieldValidation=Strict", compact(unknown))
     assert (answer.status, "colour" in answer.body["message"]) == (400, True)
-    other_driver = a_slice("c", devices(13, taints=[{"key": "k", "effect": "NoSchedule"}]))
+    other_driver = slice_with("c", devices(13, taints=[{"key": "k", "effect": "NoSchedule"}]))
     made = (await server.post(SLICES, compact(other_driver))).body
     assert all(device["taints"][0]["timeAdded"] for device in made["spec"]["devices"])
 
@@ -92,7 +92,7 @@ async def test_an_update_a_patch_and_another_version_leave_the_shared_list_alone
     assert (await server.send("PUT", f"{SLICES}/b", compact(made))).status == 200
     patch = [{"op": "replace", "path": "/spec/devices/1/name", "value": "patched"}]
     assert (await server.patch(f"{SLICES}/b", patch, "json")).status == 200
-    old = {**a_slice("c", [{"name": d["name"], "basic": {"attributes": d["attributes"]}} for d in listed])}
+    old = {**slice_with("c", [{"name": d["name"], "basic": {"attributes": d["attributes"]}} for d in listed])}
     old["apiVersion"] = "resource.k8s.io/v1beta1"
     for name in ("c", "d"):
         old["metadata"] = {"name": name}

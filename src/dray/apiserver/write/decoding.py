@@ -37,7 +37,7 @@ MAX_WARNINGS = 100
 SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
-_canonical = msgspec.json.Encoder(order="deterministic").encode
+canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def _share_equal_parts(tree: Document, before: Document) -> None:
     """In Python 1 equals True and 1.0; in JSON they differ."""
     same = {part: tree[part] for part in PARTS if tree.get(part) and tree[part] == before.get(part)}
     known = {part: before[part] for part in same}
-    if _canonical(same) == _canonical(known):
+    if canonical(same) == canonical(known):
         tree.update(known)
 
 

@@ -63,6 +63,11 @@ class Admission(msgspec.Struct):
 class AdmissionChain(Protocol):
     """What handlers call, in the order of a write: mutate, then validation, then validate."""
 
+    @property
+    def may_rewrite(self) -> bool:
+        """Whether a webhook or a policy may change any object."""
+        ...
+
     async def mutate(self, admission: Admission) -> None: ...
 
     async def validate(self, admission: Admission) -> None: ...
@@ -86,6 +91,8 @@ class AdmissionPlugin:
     name = ""
     # Group and plural of the resources it looks at; None: of all.
     resources: frozenset[tuple[str, str]] | None = None
+    # Whether it changes objects as its users like: a webhook, a policy.
+    rewrites = False
 
     def looks_at(self, write: KindOfWrite) -> bool:
         """Whether it has anything to say about such writes; asked once for each kind of write."""
@@ -152,6 +159,7 @@ class PluginChain:
     def reconsider(self) -> None:
         """To be called when a plugin's `has_work` may have changed."""
         self._working = tuple(plugin for plugin in self._plugins if plugin.has_work)
+        self.may_rewrite = any(plugin.rewrites for plugin in self._working)
         self._concerned.clear()
 
     async def mutate(self, admission: Admission) -> None:

@@ -70,6 +70,7 @@ class PoliciesAndWebhooks(AdmissionPlugin):
     """Kubernetes' four plugins that ask policies and webhooks, in its order; there are none before the first of these objects."""
 
     name = "PoliciesAndWebhooks"
+    rewrites = True
 
     def __init__(self, surroundings: PolicySurroundings) -> None:
         self._surroundings = surroundings
