@@ -8,7 +8,7 @@ from dray.api.caching import SharedDecoder
 from dray.api.resource import ResourceSlice
 from dray.api.slice_text import DeviceTexts, DeviceTrees, SliceText, learn, read_devices, read_tree, split
 from dray.client import SLICES
-from dray.client.kinds import WatchEvent, event_decoder
+from dray.client.kinds import WatchEvent, decode_page, event_decoder
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, plan_pool
 
@@ -139,3 +139,19 @@ def test_texts_and_trees_are_bounded():
     assert sum(map(len, texts._texts)) <= 10_000
     assert sum(map(len, trees._trees)) <= 10_000
     assert len(trees._texts) == len(trees._trees)
+
+
+@pytest.mark.parametrize("trick", [None, *TRICKS])
+def test_a_page_of_slices_is_the_same_as_when_each_is_read_alone(trick):
+    known = learn(msgspec.json.encode(slice_json(long_list())))
+    odd = TRICKS[trick](known.devices.decode()) if trick else slice_json([])
+    items = [
+        slice_json(long_list(), uid="1"),
+        odd,
+        slice_json(long_list("y"), uid="2"),
+        slice_json(long_list(), uid="3"),
+    ]
+    page = decode_page(SLICES, msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "items": items}))
+    assert page.metadata.resource_version == "7"
+    assert page.items == [read(msgspec.json.encode(each)) for each in items]
+    assert page.items[0].spec.devices is page.items[3].spec.devices

@@ -100,6 +100,21 @@ def split(data: bytes) -> SplitSlice | None:
     return None if devices is None else SplitSlice(data[:at], devices, data[at + len(devices) :])
 
 
+def cut_all(data: bytes) -> tuple[bytes, list[bytes]]:
+    """The JSON of many slices with a text in place of each known list of devices, and these lists in their order."""
+    parts: list[bytes] = []
+    texts: list[bytes] = []
+    begin = at = 0
+    while (found := data.find(_KEY, at)) >= 0:
+        at = found + len(_KEY) - 1
+        text = device_texts.known(data, at)
+        if text is not None:
+            parts += (data[begin:at], _STAND_IN)
+            texts.append(text)
+            begin = at = at + len(text)
+    return b"".join((*parts, data[begin:])), texts
+
+
 def learn(data: bytes) -> SplitSlice | None:
     """As `split`, for the JSON of a slice; a list that was not known is known from now on."""
     found = split(data)

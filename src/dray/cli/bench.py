@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dray.cli.main import EXIT_NO, BrokenWorld
-from dray.sim.bench.load import Measured, measure_workload, missed
+from dray.sim.bench.load import Measured, limits_text, measure_workload, missed
 from dray.sim.bench.workload import Workload, load_workload
 
 DEFAULT_DIRECTORY = Path("benchmarks/workloads/cluster")
@@ -27,6 +27,9 @@ DEFAULT_DIRECTORY = Path("benchmarks/workloads/cluster")
 @click.option(
     "--scale", default=1.0, show_default=True, help="Run smaller: part of the nodes and pods; expects nothing."
 )
+@click.option(
+    "--pods", type=click.IntRange(1), help="Only so many of the measured pods, on all nodes; a part of a long run."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default=None, help="Default: json in a pipe.")
 @click.option(
     "--processes",
@@ -37,7 +40,13 @@ DEFAULT_DIRECTORY = Path("benchmarks/workloads/cluster")
 )
 @click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 def bench(
-    names: tuple[str, ...], workloads: Path, scale: float, output: str | None, processes: int, profile: Path | None
+    names: tuple[str, ...],
+    workloads: Path,
+    scale: float,
+    pods: int | None,
+    output: str | None,
+    processes: int,
+    profile: Path | None,
 ) -> None:
     """Measure whole clusters: API server, controllers, scheduler."""
     chosen = _choose(workloads, names)
@@ -45,6 +54,7 @@ def bench(
     results: list[tuple[Workload, Measured]] = []
     for workload in chosen:
         smaller = workload if scale == 1.0 else workload.scaled(scale)
+        smaller = smaller if pods is None else smaller.part(pods)
         measured = _measured(smaller, processes, profile)
         results.append((smaller, measured))
         if as_table:
@@ -73,8 +83,17 @@ def _measured(workload: Workload, processes: int, profile: Path | None) -> Measu
 
 def _line(workload: Workload, measured: Measured) -> str:
     verdict = "; ".join(missed(workload, measured)) or "ok"
+    limits = limits_text(workload)
+    leases = (
+        f"  {measured.leases_per_second:.0f} leases/s of {workload.leases_per_second:.0f}, at most {measured.lease_late_s:.2f} s late, "
+        f"{measured.lease_cpu_ms:.3f} ms each"
+        if workload.lease_period_s
+        else ""
+    )
+    ratio = f"  x{measured.cost_ratio:.2f} of {workload.reference_nodes} nodes" if workload.reference_nodes else ""
     return (
         f"{measured.workload:<28} {measured.pods_per_second:>7.1f} pods/s  decision p50 {measured.decision_p50_ms:.2f} "
         f"p99 {measured.decision_p99_ms:.2f} ms  attempt p99 {measured.attempt_p99_ms:.1f} ms  "
-        f"cpu {measured.plane_cpu_ms_per_pod:.2f} ms/pod (load {measured.cpu_ms_per_pod:.2f})  {measured.memory_mb:.0f} MB  {verdict}"
+        f"cpu {measured.plane_cpu_ms_per_pod:.2f} ms/pod (load {measured.cpu_ms_per_pod:.2f})  {measured.memory_mb:.0f} MB{leases}{ratio}  "
+        f"loop {measured.loop_s:.2f} s  {verdict}{f' (limits: {limits})' if limits else ''}"
     )

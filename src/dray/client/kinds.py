@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -23,7 +23,7 @@ from dray.api.resource import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
-from dray.api.slice_text import SliceText, is_stand_in, split
+from dray.api.slice_text import SliceText, cut_all, is_stand_in, split
 from dray.api.workloads import (
     ConfigMap,
     DaemonSet,
@@ -195,13 +195,25 @@ def decode_page(kind: Kind[T], body: bytes) -> ListPage[T]:
     """One page of a list. An item that cannot be read is left out with a log line, never the whole list."""
     try:
         if kind.type is ResourceSlice:
-            found: ListPage[Any] = _decoder(ListPage[SliceText]).decode(body)
-            return ListPage(found.metadata, [each.whole() for each in found.items or ()])
+            return cast(ListPage[T], _slice_page(body))
         page: ListPage[T] = _decoder(ListPage[kind.type]).decode(body)  # type: ignore[name-defined]
         return page
     except _UNUSUAL:
         raw = _decoder(RawPage).decode(body)
     return ListPage(raw.metadata, [item for item in map(_tolerant(kind), raw.items or []) if item is not None])
+
+
+def _slice_page(body: bytes) -> ListPage[ResourceSlice]:
+    short, texts = cut_all(body)
+    found: ListPage[SliceText] = _decoder(ListPage[SliceText]).decode(short)
+    items = found.items or []
+    if sum(is_stand_in(each.spec.devices) for each in items) != len(texts):
+        found, texts = _decoder(ListPage[SliceText]).decode(body), []
+        items = found.items or []
+    cut = iter(texts)
+    return ListPage(
+        found.metadata, [each.whole(next(cut) if texts and is_stand_in(each.spec.devices) else None) for each in items]
+    )
 
 
 def _tolerant(kind: Kind[T]) -> Callable[[msgspec.Raw], T | None]:

@@ -17,7 +17,8 @@ from typing import Any
 
 from dray.client import Client, Informers, connect
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+LEASES_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 LONGEST_ANSWER = 64 * 2**20
@@ -33,12 +34,12 @@ class MeasuredProcess:
         self._log = log
 
     @classmethod
-    async def start(cls, role: str, arguments: Sequence[str], log: Path, pipe: int) -> MeasuredProcess:
+    async def start(cls, role: str, arguments: Sequence[str], log: Path, *pipes: int) -> MeasuredProcess:
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "dray.sim.bench.process_main", role, *arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=output, limit=LONGEST_ANSWER,
-                pass_fds=(pipe,),
+                pass_fds=pipes,
             )  # fmt: skip
         return cls(process, log)
 
@@ -106,9 +107,21 @@ class BenchCluster:
     users: Client
     informers: Informers
     plane: ControlPlaneProcesses
+    directory: Path
 
     def memory_mb(self) -> float:
         return self.plane.memory_mb() + _resident_mb(os.getpid())
+
+    @asynccontextmanager
+    async def renewed_leases(self, nodes: int, period_s: float) -> AsyncIterator[MeasuredProcess]:
+        """A process that renews the leases of all nodes; begins when all of them are there."""
+        arguments = [str(self.directory / "kubeconfig"), str(nodes), str(period_s)]
+        process = await MeasuredProcess.start("leases", arguments, self.directory / "leases-log")
+        try:
+            await process.answer(LEASES_TIMEOUT_S)
+            yield process
+        finally:
+            await process.stop()
 
 
 def _resident_mb(pid: int) -> float:
@@ -129,7 +142,7 @@ async def bench_cluster(processes: int = 2, profile: Path | None = None) -> Asyn
             stack.push_async_callback(watcher.close)
             informers = Informers(watcher)
             stack.push_async_callback(informers.stop)
-            yield BenchCluster(users, informers, plane)
+            yield BenchCluster(users, informers, plane, directory)
 
 
 @asynccontextmanager

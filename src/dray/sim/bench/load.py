@@ -7,7 +7,7 @@ import contextlib
 import resource
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from dray.client import DEVICE_CLASSES, NODES, PODS, SLICES, TEMPLATES, Handler,
 from dray.event_loop import fast_runner, spare_the_collector
 from dray.sim.bench.cluster_processes import (
     BenchCluster,
+    MeasuredProcess,
     bench_cluster,
 )
 from dray.sim.bench.workload import (
+    BURST,
     NAMESPACE,
+    STEADY,
     Document,
     Workload,
     impossible,
@@ -32,6 +35,9 @@ from dray.sim.bench.workload import (
 WRITERS = 16
 STUCK_S = 120.0
 POLL_S = 0.05
+LEASES_ALONE_S = 10.0
+# Of the leases that are due, so many were renewed: the last ones may still be under way.
+LEASES_KEPT_UP = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,13 @@ class Measured:
     memory_mb: float
     cpu_ms_per_pod: float
     plane_cpu_ms_per_pod: float
+    # What the machine took for a fixed loop of plain Python meanwhile: 0.19 s where the limits were set.
+    loop_s: float = 0.0
+    leases_per_second: float = 0.0
+    lease_late_s: float = 0.0
+    lease_cpu_ms: float = 0.0
+    # A pod's cost compared with that on the reference's nodes.
+    cost_ratio: float = 0.0
 
     def document(self) -> dict[str, object]:
         return asdict(self)
@@ -78,13 +91,38 @@ class Load:
             await self._burst("before", self._workload.before, "claims")
         if self._workload.unschedulable:
             await self._park("waiting", self._workload.unschedulable)
+        if not self._workload.lease_period_s:
+            return await self._measure()
+        async with self._cluster.renewed_leases(self._workload.nodes, self._workload.lease_period_s) as leases:
+            return await self._measure_beside(leases)
+
+    async def _measure_beside(self, leases: MeasuredProcess) -> Measured:
+        """The cost of the renewals is measured first, alone, and taken out of the cost of the pods."""
+        await self._cluster.plane.mark()
+        await leases.ask("mark")
+        await asyncio.sleep(LEASES_ALONE_S)
+        alone, cpu_s = await leases.ask("report"), (await self._cluster.plane.report())["cpuSeconds"]
+        lease_cpu_s = cpu_s / max(alone["leasesPerSecond"] * LEASES_ALONE_S, 1.0)
+        await leases.ask("mark")
+        measured = await self._measure()
+        beside = await leases.ask("report")
+        of_leases_ms = beside["leasesPerSecond"] * measured.seconds * lease_cpu_s * 1e3 / self._workload.pods
+        return replace(
+            measured,
+            plane_cpu_ms_per_pod=round(measured.plane_cpu_ms_per_pod - of_leases_ms, 2),
+            leases_per_second=round(beside["leasesPerSecond"], 1),
+            lease_late_s=round(beside["lateSeconds"], 2),
+            lease_cpu_ms=round(lease_cpu_s * 1e3, 3),
+        )
+
+    async def _measure(self) -> Measured:
         await self._cluster.plane.mark()
         started, own_cpu = time.perf_counter(), _cpu_seconds()
         prefix = "pod"
-        if self._workload.steady:
-            await self._steady(prefix, self._workload.pods)
-        else:
+        if self._workload.mode == BURST:
             await self._burst(prefix, self._workload.pods, "claims")
+        else:
+            await self._few_at_a_time(prefix, self._workload.pods, deleting=self._workload.mode == STEADY)
         seconds, own_cpu = time.perf_counter() - started, _cpu_seconds() - own_cpu
         return self._measured(prefix, seconds, own_cpu, await self._cluster.plane.report())
 
@@ -152,8 +190,8 @@ class Load:
         await self._create_pods((f"{prefix}-{index}" for index in range(count)), "impossible")
         await self._until_plane(parked=count)
 
-    async def _steady(self, prefix: str, count: int) -> None:
-        """A few pods at a time, each deleted once it is bound, which makes room for the next at once."""
+    async def _few_at_a_time(self, prefix: str, count: int, *, deleting: bool) -> None:
+        """The next pod comes when one is bound; that one is deleted or stays."""
         names = iter([f"{prefix}-{index}" for index in range(count)])
 
         async def lane() -> None:
@@ -163,7 +201,8 @@ class Load:
                 await self._cluster.users.create(PODS, pod_document(name, "claims"))
                 async with asyncio.timeout(STUCK_S):
                     await bound
-                await self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0)
+                if deleting:
+                    await self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0)
 
         await asyncio.gather(*(lane() for _ in range(self._workload.outstanding)))
 
@@ -214,8 +253,18 @@ class Load:
             round(percentile(latencies, 0.99), 1),
             report["steps"],
             round(self._cluster.memory_mb(), 1),
-            *(round(part * 1e3 / count, 2) for part in (own_cpu, report["cpuSeconds"])),
+            round(own_cpu * 1e3 / count, 2),
+            round(report["cpuSeconds"] * 1e3 / count, 2),
+            round(fixed_loop_s(), 3),
         )
+
+
+def fixed_loop_s() -> float:
+    """Processor time of a loop of plain Python: how fast the machine is just now."""
+    started, total = time.process_time(), 0
+    for number in range(5_000_000):
+        total += number
+    return time.process_time() - started
 
 
 def _cpu_seconds() -> float:
@@ -225,8 +274,12 @@ def _cpu_seconds() -> float:
 
 def measure_workload(workload: Workload, processes: int = 2, profile: Path | None = None) -> Measured:
     """Starts a cluster in processes of its own, runs the workload on it, and stops it."""
+    reference = measure_workload(workload.reference(), processes) if workload.reference_nodes else None
     with fast_runner() as runner:
-        return runner.run(_measure(workload, processes, profile))
+        measured = runner.run(_measure(replace(workload, reference_nodes=0), processes, profile))
+    if reference is None:
+        return measured
+    return replace(measured, cost_ratio=round(measured.plane_cpu_ms_per_pod / reference.plane_cpu_ms_per_pod, 2))
 
 
 async def _measure(workload: Workload, processes: int, profile: Path | None) -> Measured:
@@ -242,6 +295,24 @@ def missed(workload: Workload, measured: Measured) -> list[str]:
         misses.append(f"{measured.pods_per_second:g} pods/s instead of {workload.pods_per_second:g}")
     if workload.attempt_p99_ms is not None and measured.attempt_p99_ms > workload.attempt_p99_ms:
         misses.append(f"attempt p99 {measured.attempt_p99_ms:g} ms instead of {workload.attempt_p99_ms:g}")
+    if workload.decision_p99_ms is not None and measured.decision_p99_ms > workload.decision_p99_ms:
+        misses.append(f"decision p99 {measured.decision_p99_ms:g} ms instead of {workload.decision_p99_ms:g}")
+    if workload.lease_period_s and measured.leases_per_second < LEASES_KEPT_UP * workload.leases_per_second:
+        misses.append(f"{measured.leases_per_second:g} leases/s instead of {workload.leases_per_second:g}")
+    if workload.cost_ratio is not None and measured.cost_ratio > workload.cost_ratio:
+        misses.append(f"a pod costs {measured.cost_ratio:g} times as much instead of {workload.cost_ratio:g}")
     if workload.memory_mb is not None and measured.memory_mb > workload.memory_mb:
         misses.append(f"{measured.memory_mb:g} MB instead of {workload.memory_mb:g}")
     return misses
+
+
+def limits_text(workload: Workload) -> str:
+    """What the workload expects, in a few words."""
+    limits = (
+        ("{:g} pods/s", workload.pods_per_second),
+        ("attempt p99 {:g} ms", workload.attempt_p99_ms),
+        ("decision p99 {:g} ms", workload.decision_p99_ms),
+        ("cost x{:g}", workload.cost_ratio),
+        ("{:g} MB", workload.memory_mb),
+    )
+    return ", ".join(text.format(limit) for text, limit in limits if limit is not None)

@@ -2,7 +2,7 @@
 
 `python -m dray.sim.bench.process_main server DIRECTORY [--pipe DESCRIPTOR] [--profile FILE]` runs the API server, with controllers
 and scheduler in the same process unless a pipe is given. `... loops DESCRIPTOR` runs controllers and scheduler at the other
-end of the pipe. Both answer questions on standard input with a line of JSON on standard output, until standard input ends.
+end of the pipe. `... leases KUBECONFIG NODES SECONDS` renews the lease of every node in so many seconds, over HTTPS. All answer questions on standard input with a line of JSON on standard output, until standard input ends.
 """
 
 from __future__ import annotations
@@ -10,25 +10,35 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import itertools
 import json
 import resource
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from dray.api.core import Lease, LeaseSpec
+from dray.api.meta import ObjectMeta
 from dray.atomic_files import write_private
-from dray.controllers.node_lifecycle import NodeLifecycleController
+from dray.client import LEASES, Client, connect
+from dray.clock import rfc3339_micro
+from dray.controllers.node_lifecycle import LEASE_NAMESPACE, NodeLifecycleController
 from dray.event_loop import YOUNG_OF_A_SERVER, run_loop, spare_the_collector
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_loops import LoopsOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.loops_main import connected_loops
+from dray.tasks import cancelled
 
 Document = dict[str, Any]
 
 # The benchmark has no kubelets, so no controller may act on missing heartbeats.
+RENEWALS_AT_ONCE = 16
 CONTROLLERS = ("*", f"-{NodeLifecycleController.name}")
 
 
@@ -53,6 +63,72 @@ async def serve_loops(descriptor: int) -> None:
     assert loops.scheduler is not None
     await answer_questions(SchedulerMeter(loops.scheduler).answers())
     await loops.stop()
+
+
+class LeaseRenewals:
+    """Creates the leases of all nodes, then renews each of them once in `period_s`, evenly spread, and counts."""
+
+    def __init__(self, client: Client, nodes: int, period_s: float) -> None:
+        self._client, self._nodes, self._period_s = client, nodes, period_s
+        self._lanes = range(min(RENEWALS_AT_ONCE, nodes))
+        self.ready = asyncio.Event()
+        self._leases: dict[int, Lease] = {}
+        self._renewed, self._since, self._late_s = 0, 0.0, 0.0
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._create(self._of_lane(lane)) for lane in self._lanes))
+        self.ready.set()
+        started = time.monotonic()
+        await asyncio.gather(*(self._renew(self._of_lane(lane), started) for lane in self._lanes))
+
+    def _of_lane(self, lane: int) -> range:
+        return range(lane, self._nodes, len(self._lanes))
+
+    async def _create(self, numbers: range) -> None:
+        for number in numbers:
+            spec = LeaseSpec(
+                holder_identity=f"node-{number}",
+                lease_duration_seconds=int(self._period_s * 4),
+                renew_time=rfc3339_micro(self._client.clock.now()),
+            )
+            metadata = ObjectMeta(name=f"node-{number}", namespace=LEASE_NAMESPACE)
+            self._leases[number] = await self._client.create(LEASES, Lease(metadata=metadata, spec=spec))
+
+    async def _renew(self, numbers: range, started: float) -> None:
+        for turn in itertools.count():
+            for number in numbers:
+                due = started + (turn + number / self._nodes) * self._period_s
+                wait_s = due - time.monotonic()
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                lease = self._leases[number]
+                spec = msgspec.structs.replace(lease.spec, renew_time=rfc3339_micro(self._client.clock.now()))
+                self._leases[number] = await self._client.update(LEASES, msgspec.structs.replace(lease, spec=spec))
+                self._renewed += 1
+                self._late_s = max(self._late_s, time.monotonic() - due)
+
+    def answers(self) -> dict[str, Callable[[], Document]]:
+        return {"mark": self.mark, "report": self.report}
+
+    def mark(self) -> Document:
+        self._renewed, self._since, self._late_s = 0, time.monotonic(), 0.0
+        return {}
+
+    def report(self) -> Document:
+        return {"leasesPerSecond": self._renewed / (time.monotonic() - self._since), "lateSeconds": self._late_s}
+
+
+async def renew_leases(kubeconfig: Path, nodes: int, period_s: float) -> None:
+    client = connect(kubeconfig, component="kubelet")
+    renewals = LeaseRenewals(client, nodes, period_s)
+    spare_the_collector()
+    working = asyncio.create_task(renewals.run())
+    await asyncio.wait({working, asyncio.create_task(renewals.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    if working.done():
+        working.result()
+    await answer_questions(renewals.answers())
+    await cancelled(working)
+    await client.close()
 
 
 async def answer_questions(answers: Mapping[str, Callable[[], Document]]) -> None:
@@ -150,11 +226,17 @@ def main() -> None:
     server.add_argument("--pipe", type=int)
     server.add_argument("--profile", type=Path)
     roles.add_parser("loops").add_argument("descriptor", type=int)
+    leases = roles.add_parser("leases")
+    leases.add_argument("kubeconfig", type=Path)
+    leases.add_argument("nodes", type=int)
+    leases.add_argument("seconds", type=float)
     given = parser.parse_args()
     if given.role == "server":
         run_loop(serve_plane(given.directory, given.pipe, given.profile))
-    else:
+    elif given.role == "loops":
         run_loop(serve_loops(given.descriptor))
+    else:
+        run_loop(renew_leases(given.kubeconfig, given.nodes, given.seconds))
 
 
 if __name__ == "__main__":

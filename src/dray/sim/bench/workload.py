@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ import yaml
 
 Document = dict[str, Any]
 NAMESPACE = "default"
+BURST, STEADY, FILL = "burst", "steady", "fill"
 SCHEDULER_NAME = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`before` pods are bound first, then `pods` are measured: all at once, or so many `outstanding` at a time with bound
-    pods deleted again. `unschedulable` pods wait all the while for a device that nobody has."""
+    """`before` pods are bound first, then `pods` are measured: all at once, or so many `outstanding` at a time; `steady` deletes bound pods
+    again. `unschedulable` pods wait all the while for a device that nobody has. Each node renews its lease every `lease_period_s`.
+    The cost of a pod is compared with that on `reference_nodes`, if there are any."""
 
     name: str
     about: str
@@ -25,14 +27,19 @@ class Workload:
     pods: int
     before: int = 0
     unschedulable: int = 0
-    steady: bool = False
+    mode: str = BURST
     outstanding: int = 64
+    lease_period_s: float = 0.0
+    reference_nodes: int = 0
+    reference_pods: int = 0
     claim: Document = field(default_factory=dict)
     classes: tuple[Document, ...] = ()
     slices: tuple[Document, ...] = ()
     node: Document = field(default_factory=dict)
     pods_per_second: float | None = None
     attempt_p99_ms: float | None = None
+    decision_p99_ms: float | None = None
+    cost_ratio: float | None = None
     memory_mb: float | None = None
 
     def scaled(self, part: float) -> Workload:
@@ -41,19 +48,33 @@ class Workload:
         def less(number: int, least: int) -> int:
             return max(least, int(number * part)) if number else 0
 
-        return Workload(
-            self.name,
-            self.about,
-            less(self.nodes, 5),
-            less(self.pods, 10),
-            less(self.before, 5),
-            less(self.unschedulable, 5),
-            self.steady,
-            self.outstanding,
-            self.claim,
-            self.classes,
-            self.slices,
-            self.node,
+        return replace(
+            self._without_expectations(),
+            nodes=less(self.nodes, 5),
+            pods=less(self.pods, 10),
+            before=less(self.before, 5),
+            unschedulable=less(self.unschedulable, 5),
+            reference_nodes=less(self.reference_nodes, 5),
+            reference_pods=less(self.reference_pods, 10),
+        )
+
+    @property
+    def leases_per_second(self) -> float:
+        return self.nodes / self.lease_period_s if self.lease_period_s else 0.0
+
+    def part(self, pods: int) -> Workload:
+        """The same cluster with fewer pods; what is expected stays."""
+        return replace(self, pods=min(pods, self.pods))
+
+    def reference(self) -> Workload:
+        """The smaller cluster whose cost of a pod is compared."""
+        return replace(
+            self._without_expectations(), nodes=self.reference_nodes, pods=self.reference_pods, reference_nodes=0
+        )
+
+    def _without_expectations(self) -> Workload:
+        return replace(
+            self, pods_per_second=None, attempt_p99_ms=None, decision_p99_ms=None, cost_ratio=None, memory_mb=None
         )
 
 
@@ -67,14 +88,19 @@ def load_workload(path: Path) -> Workload:
         pods=document["pods"],
         before=document.get("before", 0),
         unschedulable=document.get("unschedulable", 0),
-        steady=document.get("mode", "burst") == "steady",
+        mode=document.get("mode", BURST),
         outstanding=document.get("outstanding", 64),
+        lease_period_s=document.get("leasePeriodSeconds", 0.0),
+        reference_nodes=(document.get("reference") or {}).get("nodes", 0),
+        reference_pods=(document.get("reference") or {}).get("pods", 0),
         claim=document["claim"],
         classes=tuple(document["classes"]),
         slices=tuple(document["slices"]),
         node=document.get("node") or {},
         pods_per_second=expected.get("podsPerSecond"),
         attempt_p99_ms=expected.get("attemptP99Milliseconds"),
+        decision_p99_ms=expected.get("decisionP99Milliseconds"),
+        cost_ratio=expected.get("costRatio"),
         memory_mb=expected.get("memoryMegabytes"),
     )
 
