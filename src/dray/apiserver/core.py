@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
@@ -107,7 +107,6 @@ Document = dict[str, Any]
 Commit = Callable[[Sequence[Operation], Sequence[Precondition], Document | None, Document | None], Awaitable[int]]
 # Raises the refusals of `Commit` for the object before and after, without a write.
 CommitCheck = Callable[[Document | None, Document | None], Awaitable[object]]
-SECOND = timedelta(seconds=1)
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 NAME_SUFFIX_LENGTH = 5
 
@@ -179,8 +178,7 @@ class Core:
         self.history_start = 0
         self._follower = follower
         self._caches = caches
-        self._second = self._next_second = datetime.min.replace(tzinfo=UTC)
-        self._second_text = ""
+        self._next_second, self._second_text = float("-inf"), ""
 
     def forget_history(self, before: int) -> None:
         self.history_start = before
@@ -230,10 +228,10 @@ class Core:
 
     def now(self) -> str:
         """The time as objects carry it; the text is made once a second."""
-        moment = self.clock.now()
-        if not self._second <= moment < self._next_second:
-            self._second = moment.replace(microsecond=0)
-            self._next_second, self._second_text = self._second + SECOND, rfc3339(self._second)
+        moment = self.clock.monotonic()
+        if moment >= self._next_second:
+            now = self.clock.now()
+            self._next_second, self._second_text = moment + 1 - now.microsecond / 1e6, rfc3339(now)
         return self._second_text
 
     def timestamp(self) -> float:

@@ -100,6 +100,7 @@ LONG_RUNNING = frozenset(("attach", "exec", "portforward", "proxy"))
 # Label for kinds that are not served: with the client's own text it could add series without end.
 UNKNOWN = "other"
 UNREADABLE = RequestInfo("", "", "other")
+BOUND = encode(success(201))
 
 
 class Authenticates(Protocol):
@@ -452,7 +453,8 @@ class Server:
         return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
 
     async def _bind(self, call: ApiCall) -> Response:
-        return Response(201, encode(await self._subresources.bind(call)))
+        await self._subresources.bind(call)
+        return Response(201, BOUND)
 
     async def _evict(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.evict(call)))

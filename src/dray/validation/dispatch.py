@@ -165,6 +165,8 @@ _DEVICE_FIELD = re.compile(r"^(spec\.devices\[\d+\])\.(?!name\b)")
 
 def _as_requested(errors: Errors, context: ValidationContext) -> list[FieldError]:
     """Errors of handwritten rules come first. Generated rules name fields in the client's version, the others in v1."""
+    if not errors.found:
+        return []
     generated = [error for error in errors.found if error.declarative]
     if context.api_version.endswith("/v1beta1"):
         generated = [replace(error, field=_v1beta1_path(error.field)) for error in generated]

@@ -97,12 +97,12 @@ class ClaimGuard:
         """
         if (new or old or {}).get("kind") != "ResourceClaim":
             return await self._store.commit(operations, preconditions)
-        own = {operation.key for operation in operations} | {wanted.key for wanted in preconditions}
         for _ in range(ATTEMPTS):
             more_operations, more_preconditions = await self.changes(old, new)
             try:
                 return await self._store.commit([*operations, *more_operations], [*preconditions, *more_preconditions])
             except Conflict as conflict:
+                own = {operation.key for operation in operations} | {wanted.key for wanted in preconditions}
                 if own & set(conflict.keys):
                     raise
         name = name_of(new or old)

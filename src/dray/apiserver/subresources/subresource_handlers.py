@@ -55,7 +55,7 @@ class Subresources:
 
     # --- pods/binding -------------------------------------------------------------------------------------------------
 
-    async def bind(self, call: ApiCall) -> Document:
+    async def bind(self, call: ApiCall) -> None:
         options = write_options(call.query, "CreateOptions")
         binding = self._binding(call, options)
         pods = by_kind("Pod")
@@ -71,7 +71,6 @@ class Subresources:
         await self._writer.change(
             call, ObjectChange(build, "binding", options.dry_run, endpoint="finalize", skip_admission=True)
         )
-        return success(201)
 
     def _binding(self, call: ApiCall, options: WriteOptions) -> Document:
         decoded = decode_object(call.request.body, body_type(call.content_type), by_kind("Pod"), "v1", "Binding")

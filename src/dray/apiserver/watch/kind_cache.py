@@ -250,10 +250,13 @@ class KindCaches:
         return [stored.shared_document() for stored in (await self._fresh(group, plural)).list()]
 
     async def _fresh(self, group: str, plural: str) -> KindCache:
-        row = self.row(group, plural)
-        assert row is not None, f"{group}/{plural} is not served"
         await self._follower.fresh()
-        return self.of(row)
+        found = self._by_name.get(f"{plural}.{group}" if group else plural)
+        if found is None:
+            row = by_plural(group, plural)
+            assert row is not None, f"{group}/{plural} is not served"
+            found = self.of(row)
+        return found
 
     def close_watchers(self) -> None:
         for cache in self:

@@ -67,7 +67,7 @@ class WatchedChange:
 class Selection:
     """Selects objects of a kind by namespace, name, labels and fields."""
 
-    __slots__ = ("fields", "fields_of", "labels", "name", "namespace")
+    __slots__ = ("fields", "fields_of", "is_everything", "labels", "name", "namespace")
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class Selection:
         self.fields = fields or FieldSelector()
         self.fields_of = fields_of
         self.name = name or self.fields.exact("metadata.name") or ""
+        self.is_everything = not (self.namespace or self.name or self.labels or self.fields)
 
     def matches(self, stored: Stored) -> bool:
         if self.namespace and stored.namespace != self.namespace:
@@ -142,6 +143,8 @@ class Watcher:
 
     def type_of(self, event: WatchedChange) -> str:
         """The event type for this watcher: an object that starts to match is added, one that stops is deleted."""
+        if self.selection.is_everything:
+            return DELETED if event.new is None else MODIFIED if event.old is not None else ADDED
         now = event.new is not None and self.selection.matches(event.new)
         before = event.old is not None and self.selection.matches(event.old)
         if now:

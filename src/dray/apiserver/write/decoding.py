@@ -148,11 +148,11 @@ def _check_custom_type(tree: Document, body: bytes, expected_version: str, expec
 def check_type(tree: Document, expected_version: str, expected_kind: str) -> None:
     """A body may leave out what it is; what it says must be what the URL says."""
     version, kind = tree.get("apiVersion") or expected_version, tree.get("kind") or expected_kind
+    if version == expected_version and kind == expected_kind:
+        return
     for name, value in (("apiVersion", version), ("kind", kind)):
         if not isinstance(value, str):
             raise bad_request(f"{name} must be a string")
-    if (version, kind) == (expected_version, expected_kind):
-        return
     short = version.rpartition("/")[2]
     if (version, kind) not in known_kinds():
         why = f'no kind "{kind}" is registered for version "{version}" {SCHEME_TEXT}'

@@ -634,6 +634,8 @@ def _timeless(metadata: Document) -> list[Document]:
 def sent_options(call: ApiCall, kind: str) -> Document:
     """The options of a write as policies and webhooks see them."""
     options: Document = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if not call.query:
+        return options
     if call.query.get("dryRun"):
         options["dryRun"] = call.query.all("dryRun")
     options.update((name, call.query[name]) for name in ("fieldManager", "fieldValidation") if call.query.get(name))
