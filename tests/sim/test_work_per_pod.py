@@ -22,15 +22,15 @@ LIVES = 5
 
 # What is counted, how often it may happen in the life of one pod, and the functions that do it; those of C begin with "C ".
 WORK = {
-    "decodes of JSON": (43, ("C Decoder.decode", "C decode")),
-    "encodes of JSON": (35, ("C Encoder.encode", "C encode")),
+    "decodes of JSON": (40, ("C Decoder.decode", "C decode")),
+    "encodes of JSON": (32, ("C Encoder.encode", "C encode")),
     "documents brought into shape": (9, ("shape_document",)),
-    "structs brought into shape": (59, ("StructShape.__call__",)),
+    "structs brought into shape": (57, ("StructShape.__call__",)),
     "comparisons for managedFields": (8, ("compare",)),
     "validations": (8, ("validate_create", "validate_update", "validate_status_update")),
-    "commits": (12, ("GroupCommit.submit",)),
+    "commits": (11, ("GroupCommit.submit",)),
     "events offered to watchers": (10, ("Watcher.offer",)),
-    "tasks": (5, ("create_task", "ensure_future")),
+    "tasks": (3, ("create_task", "ensure_future")),
 }
 COUNTED = {name: what for what, (_, names) in WORK.items() for name in names}
 
@@ -81,11 +81,13 @@ async def test_work_of_a_pod(tmp_path: Path) -> None:
     client = plane.client("user")
     await a_cluster(client)
     await life(plane, client, "warm")
-    counts: Counter[str] = Counter()
-    with counting(counts):
-        for number in range(LIVES):
+    lives: list[Counter[str]] = []
+    for number in range(LIVES):
+        lives.append(Counter())
+        with counting(lives[-1]):
             await life(plane, client, f"pod-{number}")
     await plane.stop()
-    found = {what: counts[what] / LIVES for what in WORK}
+    # What else happens meanwhile, such as a renewed lease, only adds to one of them.
+    found = {what: min(counts[what] for counts in lives) for what in WORK}
     assert all(found.values()), found
     assert {what: number for what, number in found.items() if number > WORK[what][0]} == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -89,13 +89,12 @@ def _no_labels() -> Mapping[str, str]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationContext:
+class ValidationContext(msgspec.Struct, frozen=True):
     """The facts that rules need besides the object."""
 
-    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    gates: FeatureGates = msgspec.field(default_factory=FeatureGates.default)
     # Labels of the object's namespace; None if that namespace does not exist.
-    namespace_labels: Mapping[str, str] | None = field(default_factory=_no_labels)
+    namespace_labels: Mapping[str, str] | None = msgspec.field(default_factory=_no_labels)
     # The version the client spoke: paths of generated rules and some update rules depend on it.
     api_version: str = ""
     # The old object passed these rules when it was stored: what an update left alone is not checked again.

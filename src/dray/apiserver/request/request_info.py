@@ -96,13 +96,18 @@ class Request(msgspec.Struct, frozen=True):
 # --- what a path asks for ---------------------------------------------------------------------------------------------
 
 VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-# Below one namespace these are parts of the namespace object itself, not resources inside it.
-NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 MAX_SEGMENT = 1024
 # Characters. Longer paths are read each time: anybody may send them, and they would fill the memory.
 REMEMBERED_LENGTH = 1024
 # Nearly every path is like this; none of its segments can be mistaken for another path.
 _IS_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,252})+").fullmatch
+# /api or /apis/GROUP, the version, /watch (the old spelling of ?watch=true), the namespace, the resource, a name, a subresource and the path after it.
+# Below one namespace `status` and `finalize` are parts of the namespace object itself, not resources inside it.
+_RESOURCE_PATH = re.compile(
+    r"/(?:api|apis/([^/]+))/([^/]+)(/watch(?=/))?(?:/namespaces/([^/]+)(?=/(?!(?:status|finalize)(?:/|$))))?"
+    r"/([^/]+)(?:/([^/]+)(?:/([^/]+)(?:/(.+))?)?)?",
+    re.DOTALL,
+).fullmatch
 
 
 class RequestInfo(msgspec.Struct, frozen=True):
@@ -156,30 +161,22 @@ def request_info_of(method: str, path: str, *, watch: bool = False, field_name: 
 
 
 def _read(method: str, path: str, watch: bool, field_name: str) -> RequestInfo:
-    parts = segments(path)
-    verb = VERB_BY_METHOD.get(method, method.lower())
-    if not parts or (not _IS_PLAIN(path) and is_suspicious(parts)):
+    text = path
+    if not _IS_PLAIN(path):
+        parts = segments(path)
+        if is_suspicious(parts):
+            return RequestInfo(method, path, method.lower())
+        text = "/" + "/".join(parts)
+    found = _RESOURCE_PATH(text)
+    if found is None:
         return RequestInfo(method, path, method.lower())
-    if parts[0] == "api" and len(parts) > 2:
-        group, version, rest = "", parts[1], parts[2:]
-    elif parts[0] == "apis" and len(parts) > 3:
-        group, version, rest = parts[1], parts[2], parts[3:]
-    else:
-        return RequestInfo(method, path, method.lower())
-    is_watch_path = rest[0] == "watch" and len(rest) > 1
-    if is_watch_path:
-        rest, verb = rest[1:], "watch"
-    namespace, in_namespace = "", False
-    if rest[0] == "namespaces" and len(rest) > 1:
-        namespace = rest[1]
-        if len(rest) > 2 and rest[2] not in NAMESPACE_SUBRESOURCES:
-            rest, in_namespace = rest[2:], True
-    plural, name = rest[0], rest[1] if len(rest) > 1 else ""
+    group, version, watched, namespace, plural, name, subresource, rest = found.groups("")
+    verb = "watch" if watched else VERB_BY_METHOD.get(method, method.lower())
     if not name:
         verb = _collection_verb(verb, watch)
     return RequestInfo(
-        method, path, verb, True, group, version, plural, namespace, name,
-        rest[2] if len(rest) > 2 else "", "/".join(rest[3:]), is_watch_path, in_namespace,
+        method, path, verb, True, group, version, plural, namespace or (name if plural == "namespaces" else ""), name,
+        subresource, rest, bool(watched), bool(namespace),
         field_name if not name and verb in ("list", "watch", "deletecollection") else "",
     )  # fmt: skip
 

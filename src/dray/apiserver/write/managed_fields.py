@@ -86,16 +86,22 @@ class ManagedKind:
 
 
 Owners = dict[tuple[str, ...], ManagerFields]
-_known_manager = lru_cache(maxsize=1024)(Manager)
+_remembered_manager = lru_cache(maxsize=1024)(Manager)
+# Clients may send names of any length.
+MOST_REMEMBERED = 512
+
+
+def manager_of(name: str, operation: str, api_version: str, subresource: str = "") -> Manager:
+    """A cluster has few managers, which write again and again."""
+    is_short = len(name) + len(operation) + len(api_version) + len(subresource) <= MOST_REMEMBERED
+    return (_remembered_manager if is_short else Manager)(name, operation, api_version, subresource)
 
 
 def read(entries: list[Document] | None) -> Owners:
     owners: Owners = {}
     for entry in entries or ():
         get = entry.get
-        manager = _known_manager(
-            get("manager", ""), get("operation", ""), get("apiVersion", ""), get("subresource", "")
-        )
+        manager = manager_of(get("manager", ""), get("operation", ""), get("apiVersion", ""), get("subresource", ""))
         owners[manager.identity] = ManagerFields(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
     return owners
 

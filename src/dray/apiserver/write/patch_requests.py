@@ -36,7 +36,7 @@ from dray.apiserver.write.decoding import (
     shaped_object,
 )
 from dray.apiserver.write.field_sets import OwnershipSchema
-from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
+from dray.apiserver.write.managed_fields import Manager, managed_kind, manager_of, owned_update
 from dray.apiserver.write.object_writer import (
     ObjectChange,
     ObjectWriter,
@@ -77,7 +77,7 @@ class Patcher:
         apply_to = await in_thread_if_large(
             len(call.request.body), lambda: self._patch_function(call, media_type, options)
         )
-        manager = Manager(
+        manager = manager_of(
             call.field_manager(options.field_manager), managed_fields.UPDATE, self._api_version(call), subresource
         )
 
@@ -216,7 +216,7 @@ class Patcher:
 
     async def _apply(self, call: ApiCall, options: WriteOptions, subresource: str) -> WriteOutcome:
         config = await in_thread_if_large(len(call.request.body), lambda: self._configuration(call, options))
-        manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
+        manager = manager_of(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
 
         def build(old: Document) -> Document:
             return self._applied(call, config, old, manager, options)
