@@ -152,6 +152,18 @@ def test_the_server_takes_the_driver_of_nvidia_cards(running):
     assert container["args"] == driver["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
+def test_the_server_takes_the_drivers_of_cpus_and_memory(running):
+    (driver,) = [each for each in manifests(ROOT / "deploy/cpu") if each not in manifests()]
+    running.apply(driver)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/dray-driver-cpu"
+    stored = json.loads(running.run(running.client.raw("GET", path)).body)["spec"]
+    containers = stored["template"]["spec"]["containers"]
+    assert [each["args"][1] for each in containers] == ["cpu", "memory"]
+    assert all(each["securityContext"]["capabilities"] == {"drop": ["ALL"]} for each in containers)
+    # Two plugins that set the CPUs of one container are one too many.
+    assert stored["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
 def test_the_roles_are_enough(running, parts):
     def told():
         return "\n".join(part.log[-2000:] for part in parts)

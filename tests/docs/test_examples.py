@@ -1,6 +1,7 @@
 """Every file in `examples/` on a running cluster: it becomes what its comment says. Programs are run."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -123,6 +124,15 @@ def test_pinned_cpus_count_in_the_pods_demand(example, running):
     values = dict(line.replace("\t", "").replace(":", "=", 1).split("=", 1) for line in text.splitlines())
     cpuset = next(value for key, value in values.items() if key.startswith("DRA_CPUSET_"))
     assert values["Cpus_allowed_list"] == cpuset
+
+
+def test_a_core_for_one_pod(example, running):
+    """In this cluster pods bind themselves; `tests/kubelet/test_cpusets.py` has CPU sets of the kernel."""
+    example.apply("cpu/neighbours.yaml")
+    for name in ("with-a-core", "neighbour"):
+        running.wait_until_running(name)
+    assert re.search(r"may run on CPUs \S+, seen on: \d", example.printed("with-a-core", "seen on"))
+    example.printed("neighbour", "seen on")
 
 
 def test_bandwidth_on_two_rails(example, running):

@@ -15,7 +15,7 @@ import pytest
 from dray.api.cpuset import parse_cpu_list
 from tests.e2e import containerd
 from tests.e2e.containerd import IMAGE, Containerd
-from tests.e2e.processes import Process
+from tests.e2e.processes import DRAY, Process
 from tests.peer.binaries import why_not
 from tests.peer.test_real_kubelet import NODE, RealNode
 
@@ -73,6 +73,9 @@ class CpuNode(RealNode):
         self.driver = Process(folder, "cpu", "driver", "cpu", *config, *root, *nri, "--reserved-cpus", "0")
         memory = Process(folder, "memory", "driver", "memory", *config, *root, *nri)
         self.drivers = (self.driver, memory)
+        for driver in self.drivers:
+            # As in the DaemonSet: root, with no right of root beyond its own files.
+            driver.program = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", *DRAY)
         if agent == "dray":
             runtime = ("--runtime", f"cri://{self.containerd.socket}", "--healthz-port", "0")
             self.kubelet = Process(folder, "kubelet", "kubelet", *config, "--root-dir", str(self.root), *runtime)
