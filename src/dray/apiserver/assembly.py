@@ -28,7 +28,7 @@ from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
 from dray.apiserver.request.fairness import SEATS
 from dray.apiserver.request.flow_control import FlowControl
-from dray.apiserver.security.api_service import publish_address
+from dray.apiserver.security.api_service import publish_address, publish_when_writable
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import SERVER_NAMES, Credentials, load_credentials
 from dray.apiserver.security.encryption_config import encrypted
@@ -48,6 +48,7 @@ from dray.features import FeatureGates
 from dray.http.server import HttpHandler, url_of
 from dray.store.compaction import keep_history
 from dray.store.encryption import EncryptedStore
+from dray.store.errors import StoreUnavailable
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
 from dray.tasks import cancelled
@@ -104,7 +105,13 @@ class RunningServer:
         listener = Listener(self.server, context, self._mounts, connection_limits())
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
-        await publish_address(self.store, self.clock, _new_uid, found_host, found_port)
+        address = (self.store, self.clock, _new_uid, found_host, found_port)
+        try:
+            await publish_address(*address)
+        except StoreUnavailable:
+            # Reads can be answered, and writes as soon as the store takes them.
+            publishing = asyncio.create_task(publish_when_writable(*address))
+            self.server.on_stop(lambda: cancelled(publishing))
         return url_of("https", found_host, found_port)
 
     async def stop(self) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from ipaddress import ip_address
 
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.stored_object import document_of, object_key, to_value
 from dray.apiserver.write.admission.service_addresses import API_SERVER_ADDRESS, SERVICE_RANGE
 from dray.clock import Clock, rfc3339
-from dray.store.errors import AlreadyExists, Conflict
+from dray.store.errors import AlreadyExists, Conflict, StoreUnavailable
 from dray.store.interface import Store
 
 NAME, NAMESPACE = "kubernetes", "default"
+TRY_AGAIN_S = 1.0
 
 
 async def publish_address(store: Store, clock: Clock, new_uid: Callable[[], str], host: str, port: int) -> None:
@@ -23,6 +25,14 @@ async def publish_address(store: Store, clock: Clock, new_uid: Callable[[], str]
             await _write(store, key, document, {"uid": new_uid(), "creationTimestamp": rfc3339(clock.now())})
         except (AlreadyExists, Conflict):
             continue  # another server on the same store was quicker
+
+
+async def publish_when_writable(store: Store, clock: Clock, new_uid: Callable[[], str], host: str, port: int) -> None:
+    """As `publish_address`, however long it takes: a store may answer and take no writes, as an etcd without space does."""
+    while True:
+        await clock.sleep(TRY_AGAIN_S)
+        with suppress(StoreUnavailable):
+            return await publish_address(store, clock, new_uid, host, port)
 
 
 async def _write(store: Store, key: str, document: Document, birth: Document) -> None:
