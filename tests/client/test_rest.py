@@ -1,9 +1,9 @@
 """Typed calls: what goes over the wire, and how answers and refusals come back."""
 
 import asyncio
-import dataclasses
 import json
 
+import msgspec
 import pytest
 
 from dray.api.core import Pod
@@ -36,7 +36,7 @@ async def test_an_urgent_client_is_the_same_one_in_a_hurry():
     await client.get(PODS, "p", "ns")
     urgent, calm = transport.calls
     assert (urgent.urgent, calm.urgent) == (True, False)
-    assert dataclasses.replace(urgent, urgent=False) == calm
+    assert msgspec.structs.replace(urgent, urgent=False) == calm
     assert headers_of(urgent) == {**headers_of(calm), "priority": "u=0"}
 
 

@@ -10,10 +10,12 @@ import pytest
 from dray.client import CONFIG_MAPS, ApiError, Client, Handler, Informer, ServerUnreachable
 from dray.client.frames import LENGTH, Chunk, Dropped, Ended, FramePipe
 from dray.client.pipe import PipeTransport
+from dray.client.transport import Call
 from dray.features import FeatureGates
 from dray.scheduler.config import API_VERSION, parse
 from dray.sim.control_loops import LoopsOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from dray.tasks import cancelled
 from tests.waiting import eventually
 
 PATIENCE_S = 30.0
@@ -111,6 +113,27 @@ async def test_a_call_given_up_is_given_up_at_the_other_end(rig):
         await call
     async with asyncio.timeout(PATIENCE_S):
         await ended.wait()
+
+
+async def test_each_call_is_given_up_when_it_is_late(rig):
+    started, ended = [], []
+
+    async def never(request):
+        started.append(request.path)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(request.path)
+
+    rig.server._handle = never
+    patient = asyncio.create_task(rig.transport.request(Call("GET", "/patient", timeout_s=PATIENCE_S)))
+    for path, timeout_s in (("/late", 0.05), ("/sooner", 0.01)):
+        with pytest.raises(ServerUnreachable, match=f"no answer within {timeout_s:g} s"):
+            await rig.transport.request(Call("GET", path, timeout_s=timeout_s))
+    await until(lambda: ended == ["/late", "/sooner"])
+    assert set(started) == {"/patient", "/late", "/sooner"}
+    assert not patient.done()
+    await cancelled(patient)
 
 
 async def test_without_the_server_calls_and_streams_fail_at_once(rig):

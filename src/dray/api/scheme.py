@@ -108,11 +108,13 @@ class Resource:
     def path(self, namespace: str = "", name: str = "", subresource: str = "", version: str | None = None) -> str:
         """The URL path of the collection (no name), of one object, or of its subresource."""
         root = f"/apis/{self.group}" if self.group else "/api"
-        parts = [root, version or self.storage_version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/".join(parts)
+        path = f"{root}/{version or self.storage_version}"
+        if namespace and self.namespaced:
+            path = f"{path}/namespaces/{namespace}"
+        path = f"{path}/{self.plural}"
+        if name:
+            path = f"{path}/{name}"
+        return f"{path}/{subresource}" if subresource else path
 
 
 def group_version(group: str, version: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dray.api.base import struct_like
 from dray.api.caching import LruSet, SharedDecoder
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import decoding_hook
@@ -216,20 +217,7 @@ read_counter_sets = SharedDecoder(
 )
 
 
-def _with_raw_lists(spec: type[ResourceSliceSpec]) -> type[msgspec.Struct]:
-    """The spec's fields, its long lists left as text."""
-    fields: list[tuple[str, Any, Any]] = []
-    for each in msgspec.structs.fields(spec):
-        if each.name in _LONG_LISTS:
-            fields.append((each.name, msgspec.Raw, _NOTHING))
-        elif each.default_factory is not msgspec.NODEFAULT:
-            fields.append((each.name, each.type, msgspec.field(default_factory=each.default_factory)))
-        else:
-            fields.append((each.name, each.type, each.default))
-    return msgspec.defstruct("SpecText", fields, rename="camel", kw_only=True, frozen=True)
-
-
-_SpecText: Any = _with_raw_lists(ResourceSliceSpec)
+_SpecText: Any = struct_like(ResourceSliceSpec, "SpecText", dict.fromkeys(_LONG_LISTS, (msgspec.Raw, _NOTHING)))
 _OTHER_FIELDS = tuple(name for name in ResourceSliceSpec.__struct_fields__ if name not in _LONG_LISTS)
 
 

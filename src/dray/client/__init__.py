@@ -40,11 +40,9 @@ from dray.client.errors import ApiError, CredentialsError, KubeconfigError, Lead
 from dray.client.events import NORMAL, WARNING, EventRecorder, Recorder, reference_to
 from dray.client.indexed_objects import (
     BY_NAMESPACE,
-    BY_OWNER,
     IndexedObjects,
     Indexer,
     by_namespace,
-    by_owner,
 )
 from dray.client.informer import Handler, Informer, MutationCache, is_newer
 from dray.client.kinds import (
@@ -101,7 +99,6 @@ from dray.client.workqueue import Backoff, Hopeless, QueueClosed, TokenBucket, W
 __all__ = [
     "APPLY_PATCH",
     "BY_NAMESPACE",
-    "BY_OWNER",
     "CLAIMS",
     "CONFIG_MAPS",
     "DAEMON_SETS",
@@ -163,7 +160,6 @@ __all__ = [
     "WatchEvent",
     "WorkQueue",
     "by_namespace",
-    "by_owner",
     "connect",
     "is_newer",
     "load_connection",

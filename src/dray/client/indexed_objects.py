@@ -11,16 +11,10 @@ T = TypeVar("T", bound=ApiObject)
 Indexer = Callable[[T], Iterable[str]]
 
 BY_NAMESPACE = "namespace"
-BY_OWNER = "owner"
 
 
 def by_namespace(obj: ApiObject) -> Iterable[str]:
     return (obj.metadata.namespace,)
-
-
-def by_owner(obj: ApiObject) -> Iterable[str]:
-    """The UIDs of all owners."""
-    return (owner.uid for owner in obj.metadata.owner_references)
 
 
 class IndexedObjects(Generic[T]):
@@ -71,15 +65,17 @@ class IndexedObjects(Generic[T]):
     def __contains__(self, key: str) -> bool:
         return key in self._objects
 
-    def put(self, obj: T) -> T | None:
-        """Store the object; returns the one it replaces."""
-        key = object_key(obj)
+    def put(self, obj: T, key: str = "") -> T | None:
+        """Store the object, under its key if that is known already; returns the one it replaces."""
+        key = key or object_key(obj)
         old = self._objects.get(key)
         self._objects[key] = obj
+        entered = self._entered
         for name, indexer in self._indexers.items():
             values = tuple(indexer(obj))
-            if values != self._entered[name].get(key, ()):
-                self._leave(name, key)
+            if values != entered[name].get(key, ()):
+                if old is not None:
+                    self._leave(name, key)
                 self._enter(name, key, values)
         return old
 

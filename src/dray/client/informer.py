@@ -13,13 +13,13 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
 from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
 from dray.client.indexed_objects import IndexedObjects, Indexer
-from dray.client.kinds import ApiObject, Kind, WatchEvent, object_key
+from dray.client.kinds import ApiObject, Kind, WatchEvent, object_key, trimmed
 from dray.client.rest import Client
 from dray.clock import Clock
 
@@ -31,18 +31,6 @@ BACKOFF_START_S = 0.8
 BACKOFF_CAP_S = 30.0
 # A watch that ends sooner without an event means that the server has failed, not a timeout or a lost connection.
 SHORT_WATCH_S = 1.0
-
-
-def trimmed(obj: T) -> T:
-    """Drops `managedFields`, which no component reads and which would be half of the memory.
-
-    An update without them leaves the server's record as it is, so the rest can still be written back.
-    """
-    metadata = obj.metadata
-    if not metadata.managed_fields:
-        return obj
-    short = msgspec.structs.replace(metadata, managed_fields=())
-    return cast(T, msgspec.structs.replace(cast(msgspec.Struct, obj), metadata=short))
 
 
 def _nothing(*_: object) -> None:
@@ -129,7 +117,10 @@ class Informer(Generic[T]):
         if handler.on_delete is not _nothing:
             self._on_delete.append(handler.on_delete)
         for obj in self.objects:
-            self._call(handler.on_add, obj)
+            try:
+                handler.on_add(obj)
+            except Exception:
+                self._log_failure(obj)
 
     # --- life
 
@@ -236,7 +227,7 @@ class Informer(Generic[T]):
                 if event.type == "DELETED":
                     initial.pop(object_key(event.object), None)
                 elif event.type != "BOOKMARK":
-                    initial[object_key(event.object)] = trimmed(event.object)
+                    initial[object_key(event.object)] = event.object
         self._watch_list = False
         return True
 
@@ -278,20 +269,26 @@ class Informer(Generic[T]):
         self._backoff_s = BACKOFF_START_S
 
     def _put(self, obj: T) -> None:
-        old = self.objects.get(object_key(obj))
+        key = object_key(obj)
+        old = self.objects.get(key)
         if old is not None and old.metadata.uid != obj.metadata.uid:
-            self._delete(object_key(obj))
+            self._delete(key)
             old = None
         elif old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
-        obj = trimmed(obj)
-        self.objects.put(obj)
+        self.objects.put(obj, key)
         if old is None:
             for on_add in self._on_add:
-                self._call(on_add, obj)
+                try:
+                    on_add(obj)
+                except Exception:
+                    self._log_failure(obj)
         else:
             for on_update in self._on_update:
-                self._call(on_update, old, obj)
+                try:
+                    on_update(old, obj)
+                except Exception:
+                    self._log_failure(obj)
 
     def _delete(self, key: str, last_state: T | None = None) -> None:
         known = self.objects.remove(key)
@@ -299,7 +296,10 @@ class Informer(Generic[T]):
         if known is None or gone is None:
             return
         for on_delete in self._on_delete:
-            self._call(on_delete, gone)
+            try:
+                on_delete(gone)
+            except Exception:
+                self._log_failure(gone)
 
     async def _resync(self) -> None:
         """Calls the handlers with every object again, in case one was missed."""
@@ -307,14 +307,14 @@ class Informer(Generic[T]):
             await self._client.clock.sleep(self._resync_s)
             for obj in self.objects:
                 for on_update in self._on_update:
-                    self._call(on_update, obj, obj)
+                    try:
+                        on_update(obj, obj)
+                    except Exception:
+                        self._log_failure(obj)
 
-    def _call(self, callback: Callable[..., None], *objects: T) -> None:
-        try:
-            callback(*objects)
-        except Exception:
-            # One handler's bug must not stop the copy that the other handlers use.
-            log.exception("%s: a handler failed on %s", self.kind.plural, object_key(objects[-1]))
+    def _log_failure(self, obj: T) -> None:
+        """One handler's bug must not stop the copy that the other handlers use."""
+        log.exception("%s: a handler failed on %s", self.kind.plural, object_key(obj))
 
 
 # --- our own writes ---------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec.structs import asdict
 
 from dray.api import codec, scheme
-from dray.api.base import ApiStruct
+from dray.api.base import ApiStruct, struct_like
 from dray.api.core import Event, Lease, Namespace, Node, Pod, PriorityClass, ResourceQuota
 from dray.api.meta import ListMeta, ObjectMeta, Status
 from dray.api.quantity import QuantityError, decoding_hook
@@ -228,13 +229,11 @@ def _tolerant(kind: Kind[T]) -> Callable[[msgspec.Raw], T | None]:
 
 
 def event_decoder(kind: Kind[T]) -> Callable[[bytes], WatchEvent[T] | None]:
-    """A function from watch frames to events; None for an object that cannot be read.
+    """A function from watch frames to events; None for an object that cannot be read. Objects come without `managedFields`.
 
     The frame of an error holds a Status instead of an object: it raises `ApiError`.
     """
-    decode: Callable[[bytes], WatchEvent[T]] = (
-        _slice_event if kind.type is ResourceSlice else _decoder(WatchEvent[kind.type]).decode  # type: ignore[name-defined]
-    )
+    decode: Callable[[bytes], WatchEvent[T]] = _slice_event if kind.type is ResourceSlice else _event_decoder(kind.type)
 
     def read(frame: bytes) -> WatchEvent[T] | None:
         try:
@@ -248,15 +247,45 @@ def event_decoder(kind: Kind[T]) -> Callable[[bytes], WatchEvent[T] | None]:
     return read
 
 
+def trimmed(obj: T) -> T:
+    """Drops `managedFields`, which no component reads and which would be half of the memory.
+
+    An update without them leaves the server's record as it is, so the rest can still be written back.
+    """
+    metadata = obj.metadata
+    if not metadata.managed_fields:
+        return obj
+    short = msgspec.structs.replace(metadata, managed_fields=())
+    return cast(T, msgspec.structs.replace(cast(msgspec.Struct, obj), metadata=short))
+
+
+_MetadataText: Any = struct_like(ObjectMeta, "MetadataText", {"managed_fields": None})
+_NO_METADATA = _MetadataText()
+
+
+def _event_decoder(struct: type[T]) -> Callable[[bytes], WatchEvent[T]]:
+    """Reads events without `managedFields` in the first place, which are half of the text."""
+    text: Any = struct_like(cast(Any, struct), f"{struct.__name__}Text", {"metadata": (_MetadataText, _NO_METADATA)})
+    decode = _decoder(WatchEvent[text]).decode
+
+    def read(frame: bytes) -> WatchEvent[T]:
+        event = decode(frame)
+        fields = asdict(event.object)
+        fields["metadata"] = ObjectMeta(**asdict(fields["metadata"]))
+        return WatchEvent(event.type, struct(**fields))
+
+    return read
+
+
 def _slice_event(frame: bytes) -> WatchEvent[Any]:
     decode: Callable[[bytes], WatchEvent[Any]] = _decoder(WatchEvent[SliceText]).decode
     found = split(frame)
     if found is not None:
         short = decode(found.short())
         if is_stand_in(short.object.spec.devices):
-            return WatchEvent(short.type, short.object.whole(found.devices))
+            return WatchEvent(short.type, trimmed(short.object.whole(found.devices)))
     event = decode(frame)
-    return WatchEvent(event.type, event.object.whole())
+    return WatchEvent(event.type, trimmed(event.object.whole()))
 
 
 def _odd_event(kind: Kind[T], frame: bytes) -> WatchEvent[T] | None:
@@ -264,4 +293,4 @@ def _odd_event(kind: Kind[T], frame: bytes) -> WatchEvent[T] | None:
     if raw.type == "ERROR":
         raise ApiError.from_status(msgspec.json.decode(bytes(raw.object), type=Status))
     item = _tolerant(kind)(raw.object)
-    return None if item is None else WatchEvent(raw.type, item)
+    return None if item is None else WatchEvent(raw.type, trimmed(item))

@@ -270,7 +270,7 @@ class Client:
 
     # --- below
 
-    async def _call(
+    def _call(
         self,
         method: str,
         kind: Kind[Any],
@@ -283,11 +283,10 @@ class Client:
         *,
         accept: str = "",
         retries: int = MAX_RETRIES,
-    ) -> Answer:
-        path = kind.path(namespace, name, subresource)
+    ) -> Awaitable[Answer]:
         call = Call(
             method,
-            path,
+            kind.path(namespace, name, subresource),
             query or {},
             body,
             content_type,
@@ -295,7 +294,7 @@ class Client:
             self.user_agent,
             urgent=self.is_urgent,
         )
-        return await self._send(call, retries)
+        return self._send(call, retries)
 
     async def _send(self, call: Call, retries: int = MAX_RETRIES) -> Answer:
         """Sends the call, and sends it again while the server answers with Retry-After."""
@@ -408,9 +407,12 @@ class InProcessTransport:
     async def _response(self, call: Call) -> ServerResponse:
         if self._closed:
             raise ServerUnreachable("the connection is closed")
-        query = urlencode(call.query) if call.query else ""
         request = self._make_request(
-            method=call.method, path=escaped(call.path), query=query, headers=headers_of(call), body=call.body
+            method=call.method,
+            path=escaped(call.path),
+            query=encoded_query(call.query),
+            headers=headers_of(call),
+            body=call.body,
         )
         return await self._handle(request)
 
@@ -426,6 +428,12 @@ def headers_of(call: Call) -> dict[str, str]:
 
 def escaped(path: str) -> str:
     return path if _IS_PLAIN(path) else quote(path)
+
+
+def encoded_query(query: Mapping[str, str]) -> str:
+    if _IS_PLAIN("".join(query.values())):
+        return "&".join([f"{parameter}={text}" for parameter, text in query.items()])
+    return urlencode(query)
 
 
 async def close_stream(stream: AsyncIterator[bytes]) -> None:

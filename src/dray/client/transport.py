@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 JSON = "application/json"
 # RFC 9218, the most urgent of eight; without the header a call is in the middle.
 URGENT = "u=0"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One call to the API server. `path` is unescaped; `query` holds text only."""
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: bytes = b""
     content_type: str = JSON
     accept: str = JSON
@@ -28,8 +28,7 @@ class Call:
     urgent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """`headers` has lower-case names. `body` may be shared with other readers: never change it."""
 
     status: int

@@ -64,6 +64,8 @@ class EndpointSliceController:
             self.queue.add(key)
 
     def _pod_changed(self, old: Pod, new: Pod) -> None:
+        if not (old.metadata.labels or new.metadata.labels):
+            return  # no service selects it
         if old.metadata.labels != new.metadata.labels:
             self._pod_seen(old)
             self._pod_seen(new)

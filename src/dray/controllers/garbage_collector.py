@@ -1,6 +1,6 @@
 """Deletes objects whose owners are gone, and lets go of owners that wait for their dependents.
 
-The graph of owners is the informers' index by owner UID. Absence of an owner is believed only after asking the server.
+The graph of owners is one index over all kinds, by the UID of the owner. Absence of an owner is believed only after asking the server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.api.meta import ObjectMeta, OwnerReference
-from dray.client import BY_OWNER, ApiError, ApiObject, Handler, Informer, Kind, WorkQueue, by_owner
+from dray.client import ApiError, ApiObject, Handler, Informer, Kind, WorkQueue, object_key
 from dray.controllers.context import ControllerContext
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class GarbageCollector:
         self._workers = workers
         self._watched: dict[tuple[str, str], Informer[Any]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
+        # By the UID of an owner, the kinds and keys of its dependents. A dict stands for the set, to keep the order of arrival.
+        self._dependents_of: dict[str, dict[tuple[Informer[Any], str], None]] = {}
         self.queue: WorkQueue[ObjectIdentity] = WorkQueue(
             "garbage_collector_attempt_to_delete", clock=context.clock, registry=context.registry
         )
@@ -65,16 +67,37 @@ class GarbageCollector:
 
     def _watch(self, kind: Kind[Any]) -> None:
         informer = self._informers.of(kind)
-        informer.add_indexer(BY_OWNER, by_owner)
         self._watched[kind.row.group, kind.name] = informer
 
         def seen(obj: ApiObject) -> None:
+            self._enter(informer, obj)
             self._seen(kind, obj)
 
+        def changed(old: ApiObject, new: ApiObject) -> None:
+            if old.metadata.owner_references != new.metadata.owner_references:
+                self._leave(informer, old)
+                self._enter(informer, new)
+            elif new.metadata.deletion_timestamp is None and old is not new:
+                return  # nothing that concerns owners; what happens to these is seen with them
+            self._seen(kind, new)
+
         def gone(obj: ApiObject) -> None:
+            self._leave(informer, obj)
             self._gone(obj)
 
-        informer.add_handler(Handler(seen, lambda _, new: seen(new), gone))
+        informer.add_handler(Handler(seen, changed, gone))
+
+    def _enter(self, informer: Informer[Any], obj: ApiObject) -> None:
+        for reference in obj.metadata.owner_references:
+            self._dependents_of.setdefault(reference.uid, {})[informer, object_key(obj)] = None
+
+    def _leave(self, informer: Informer[Any], obj: ApiObject) -> None:
+        for reference in obj.metadata.owner_references:
+            dependents = self._dependents_of.get(reference.uid)
+            if dependents is not None:
+                dependents.pop((informer, object_key(obj)), None)
+                if not dependents:
+                    del self._dependents_of[reference.uid]
 
     async def run(self) -> None:
         await self._informers.synced()
@@ -219,8 +242,9 @@ class GarbageCollector:
     # --- owners and dependents
 
     def _dependents(self, uid: str) -> Iterator[tuple[ObjectIdentity, ObjectMeta]]:
-        for informer in self._watched.values():
-            for obj in informer.by_index(BY_OWNER, uid):
+        for informer, key in list(self._dependents_of.get(uid, ())):
+            obj = informer.get(key)
+            if obj is not None and any(reference.uid == uid for reference in obj.metadata.owner_references):
                 yield _item(informer.kind, obj.metadata), obj.metadata
 
     def _cached_owner(self, reference: OwnerReference, namespace: str) -> ApiObject | None:

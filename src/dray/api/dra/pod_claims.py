@@ -8,7 +8,6 @@ The scheduler records the claim for extended resources in `status.extendedResour
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -41,8 +40,7 @@ class ClaimSource(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaim(msgspec.Struct, frozen=True):
     """One claim of a pod or a pod group.
 
     `entry` is its name in `spec.resourceClaims`, empty for the extended-resource claim. `claim_name` is empty while

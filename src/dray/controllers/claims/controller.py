@@ -261,7 +261,7 @@ class ClaimController:
         )
         self._releaser = ClaimReleaser(client, self._pods, self._groups, self.claims, self.deleted)
         self._pods.add_handler(Handler(self._pod_seen, lambda _, new: self._pod_seen(new), self._pod_gone))
-        claims.add_handler(Handler(self._claim_seen, lambda _, new: self._claim_seen(new), self._look_at_users))
+        claims.add_handler(Handler(self._claim_seen, self._claim_changed, self._look_at_users))
         templates.add_handler(Handler(self._template_seen, lambda _, new: self._template_seen(new)))
         if self._groups.informer is not None:
             self._follow_groups(self._groups.informer)
@@ -301,6 +301,13 @@ class ClaimController:
         if self._releaser.concerns(claim):
             self.queue.add(f"{CLAIM_KEY}:{object_key(claim)}")
         self._look_at_users(claim)
+
+    def _claim_changed(self, old: ResourceClaim, new: ResourceClaim) -> None:
+        metadata = new.metadata
+        is_same = old.status == new.status and old.metadata.owner_references == metadata.owner_references
+        if is_same and metadata.deletion_timestamp is None and old is not new:
+            return  # as with the finalizer that comes before an allocation
+        self._claim_seen(new)
 
     def _look_at_users(self, claim: ResourceClaim) -> None:
         self._look_again(BY_CLAIM, object_key(claim))
