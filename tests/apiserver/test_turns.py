@@ -69,6 +69,14 @@ async def test_behind_the_scheduler_one_write_is_begun_in_each_turn_in_order(rig
     assert turns == list(range(turns[0], turns[0] + 8))
 
 
+async def test_as_many_writes_are_begun_as_the_scheduler_made(rig: PriorityRig) -> None:
+    """Few writes at once cost more than many; half of the server is enough for the scheduler."""
+    urgent = [rig.send(f"scheduler-{number}", user=LOOPBACK, urgent=True) for number in range(3)]
+    await asyncio.gather(*urgent, *(rig.send(str(number)) for number in range(8)))
+    turns = [rig.turn_of(str(number)) for number in range(8)]
+    assert [turn - turns[0] for turn in turns] == [0, 0, 0, 1, 2, 3, 4, 5]
+
+
 async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: PriorityRig) -> None:
     begun = [rig.send("first", user=LOOPBACK, urgent=True), *(rig.send(str(number)) for number in range(8))]
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dray.client import CONFIG_MAPS, ApiError, Client, Handler, Informer, ServerUnreachable
-from dray.client.frames import LENGTH, Chunk, Dropped, Ended, FramePipe
+from dray.client.frames import LENGTH, MOST_IN_A_BATCH, Chunk, Dropped, Ended, FramePipe
 from dray.client.pipe import PipeTransport
 from dray.client.transport import Call
 from dray.features import FeatureGates
@@ -157,7 +157,7 @@ async def test_without_the_server_calls_and_streams_fail_at_once(rig):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1000])
-def test_frames_survive_being_cut_anywhere(size):
+async def test_frames_survive_being_cut_anywhere(size):
     frames = [Dropped(1), Ended(2**40), Dropped(3)]
     sent, taken = bytearray(), []
 
@@ -172,13 +172,34 @@ def test_frames_survive_being_cut_anywhere(size):
     pipe.connection_made(Wire())
     for frame in frames:
         pipe.send(frame)
+        await asyncio.sleep(0)
     assert len(sent) > 3 * LENGTH.size
     for start in range(0, len(sent), size):
         pipe.data_received(bytes(sent[start : start + size]))
     assert taken == frames
 
 
-def test_a_large_frame_in_many_pieces_is_put_together_once():
+async def test_frames_of_one_turn_go_together_and_not_too_many():
+    writes, taken = [], []
+
+    class Wire:
+        def write(self, data):
+            writes.append(data)
+
+    pipe = FramePipe(taken.append, lambda: None)
+    pipe.connection_made(Wire())
+    frames = [Dropped(number) for number in range(MOST_IN_A_BATCH + 3)]
+    for frame in frames:
+        pipe.send(frame)
+    assert len(writes) == 1
+    await asyncio.sleep(0)
+    assert len(writes) == 2
+    for data in writes:
+        pipe.data_received(data)
+    assert taken == frames
+
+
+async def test_a_large_frame_in_many_pieces_is_put_together_once():
     """Joining what has arrived with each new piece would move 80 GB here."""
     sent, taken = bytearray(), []
 
@@ -191,6 +212,7 @@ def test_a_large_frame_in_many_pieces_is_put_together_once():
     large = Chunk(7, b"x" * (12 * 2**20))
     for frame in (Dropped(1), large, Dropped(2)):
         pipe.send(frame)
+        await asyncio.sleep(0)
     started = time.process_time()
     for start in range(0, len(sent), 1000):
         pipe.data_received(bytes(sent[start : start + 1000]))

@@ -8,7 +8,7 @@ client's paths, the command line's short names. A row says nothing about behavio
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from dray.api.schemas import resource_descriptions
@@ -107,14 +107,17 @@ class Resource:
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "", version: str | None = None) -> str:
         """The URL path of the collection (no name), of one object, or of its subresource."""
-        root = f"/apis/{self.group}" if self.group else "/api"
-        path = f"{root}/{version or self.storage_version}"
-        if namespace and self.namespaced:
-            path = f"{path}/namespaces/{namespace}"
-        path = f"{path}/{self.plural}"
+        place = namespace if self.namespaced else ""
+        path = _collection_path(self.group, version or self.storage_version, place, self.plural)
         if name:
             path = f"{path}/{name}"
         return f"{path}/{subresource}" if subresource else path
+
+
+@lru_cache(maxsize=4096)
+def _collection_path(group: str, version: str, namespace: str, plural: str) -> str:
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 def group_version(group: str, version: str) -> str:

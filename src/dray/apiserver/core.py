@@ -2,7 +2,8 @@
 
 `WritePriority` decides which write starts next. Normally all writes that have arrived start in the same turn of the event loop, since writes that
 are committed together cost less. But a pod reaches its node by three writes of the scheduler, one after the other, and each would wait for all
-others. So a trusted user may mark a write as urgent. While urgent writes keep coming, one other write starts in each turn, in the order of arrival.
+others. So a trusted user may mark a write as urgent. While urgent writes keep coming, as many other writes start in each turn as urgent ones
+came since the turn before, at least one, in the order of arrival.
 
 `in_thread_if_large` lets threads do the work of large requests, so that the loop answers others meanwhile. Only pure functions run there: decoding,
 ownership, patches and validation look at the request and the stored object, and at nothing else.
@@ -46,6 +47,8 @@ class WritePriority:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._hurry_until = 0.0
+        # Urgent writes since others were last started.
+        self._urgent = 0
 
     async def wait(self, user: User, request: Request, what: RequestInfo) -> None:
         """Returns when the request may start."""
@@ -54,6 +57,7 @@ class WritePriority:
         loop = asyncio.get_running_loop()
         if request.headers.get("priority") == MOST_URGENT and may_write_first(user):
             self._hurry_until = loop.time() + URGENT_FOR_S
+            self._urgent += 1
             return
         if not self._waiting:
             if loop.time() >= self._hurry_until:
@@ -64,17 +68,17 @@ class WritePriority:
         await turn
 
     def _begin(self) -> None:
-        """Starts the oldest waiting write; all of them, if no urgent write came lately."""
+        """Starts the oldest waiting writes; all of them, if no urgent write came lately."""
         loop, waiting = asyncio.get_running_loop(), self._waiting
-        in_a_hurry = loop.time() < self._hurry_until
-        while waiting:
+        left = max(1, self._urgent) if loop.time() < self._hurry_until else len(waiting)
+        self._urgent = 0
+        while waiting and left:
             turn = waiting.popleft()
-            if turn.done():
-                continue  # its caller gave up
-            turn.set_result(None)
-            if in_a_hurry and waiting:
-                loop.call_soon(self._begin)
-                return
+            if not turn.done():  # else its caller gave up
+                turn.set_result(None)
+                left -= 1
+        if waiting:
+            loop.call_soon(self._begin)
 
 
 Result = TypeVar("Result")

@@ -1,6 +1,7 @@
 """Many calls over one local socket, between two processes of one program: no TLS, no HTTP.
 
-Each frame is four bytes of length and a MessagePack array: the kind of frame, the number of the call, and what belongs to it.
+What one turn of the event loop sends goes as one batch: four bytes of length and a MessagePack array of frames. A frame is an array as well:
+its kind, the number of the call, and what belongs to it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import cast
 import msgspec
 
 LENGTH = struct.Struct(">I")
+# A turn that sends more, such as the first events of a watch, sends several batches, and is told when the other end cannot keep up.
+MOST_IN_A_BATCH = 64
 
 
 class Asked(msgspec.Struct, array_like=True, tag=0, frozen=True):
@@ -56,7 +59,7 @@ class Ended(msgspec.Struct, array_like=True, tag=4, frozen=True):
 
 
 Frame = Asked | Dropped | Answered | Chunk | Ended
-_decode = msgspec.msgpack.Decoder(Frame).decode
+_decode = msgspec.msgpack.Decoder(list[Frame]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -66,7 +69,8 @@ class FramePipe(asyncio.Protocol):
     def __init__(self, on_frame: Callable[[Frame], None], on_lost: Callable[[], None]) -> None:
         self._on_frame, self._on_lost = on_frame, on_lost
         self._transport: asyncio.Transport | None = None
-        # Of a frame that has not arrived whole: its parts so far, how long they are together, and how long they must be.
+        self._batch: list[Frame] = []
+        # Of a batch that has not arrived whole: its parts so far, how long they are together, and how long they must be.
         self._parts: list[bytes] = []
         self._held = self._needed = 0
         self._writable = asyncio.Event()
@@ -104,7 +108,8 @@ class FramePipe(asyncio.Protocol):
                 needed = LENGTH.size + length
                 break
             at = begin + length
-            self._on_frame(_decode(data[begin:at]))
+            for frame in _decode(data[begin:at]):
+                self._on_frame(frame)
         if at < end:
             self._parts.append(data[at:])
             self._held, self._needed = end - at, needed
@@ -116,15 +121,25 @@ class FramePipe(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, frame: Frame) -> None:
-        """Into nothing, once the other end is gone."""
-        if self._transport is not None:
-            data = _encode(frame)
+        """With everything else of this turn; into nothing, once the other end is gone."""
+        batch = self._batch
+        if not batch:
+            asyncio.get_running_loop().call_soon(self._send_batch)
+        batch.append(frame)
+        if len(batch) >= MOST_IN_A_BATCH:
+            self._send_batch()
+
+    def _send_batch(self) -> None:
+        if self._batch and self._transport is not None:
+            data = _encode(self._batch)
             self._transport.write(LENGTH.pack(len(data)) + data)
+        self._batch.clear()
 
     async def room(self) -> None:
         """Waits while the other end takes less than it is sent."""
         await self._writable.wait()
 
     def close(self) -> None:
+        self._send_batch()
         if self._transport is not None:
             self._transport.close()

@@ -8,13 +8,39 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
-from dray.client.rest import encoded_query, escaped, headers_of, lines_of
+from dray.client.rest import encoded_query, escaped, headers_of
 from dray.client.transport import Answer, Call
+
+
+class _Stream:
+    """Lines of a stream that have arrived and were not read yet."""
+
+    __slots__ = ("has_ended", "lines", "waiter")
+
+    def __init__(self) -> None:
+        self.lines: deque[bytes] = deque()
+        self.has_ended = False
+        self.waiter: asyncio.Future[None] | None = None
+
+    def put(self, chunk: bytes) -> None:
+        """A chunk holds whole JSON lines, one or more."""
+        self.lines.extend(chunk.split(b"\n"))
+        self._wake()
+
+    def end(self) -> None:
+        self.has_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
 
 # The answer to come, the time of the loop at which it is late, and how long that was after the call.
 _WaitingCall = tuple[asyncio.Future[Answered], float, float]
@@ -28,7 +54,7 @@ class PipeTransport:
         self.lost = asyncio.Event()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, _WaitingCall] = {}
-        self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
+        self._streams: dict[int, _Stream] = {}
         # One timer for all calls, set for the first that would be late.
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,12 +77,12 @@ class PipeTransport:
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
         number = next(self._numbers)
-        chunks = self._streams[number] = asyncio.Queue()
+        stream = self._streams[number] = _Stream()
         try:
             answered = await self._ask(number, call)
             if not answered.streams:
                 raise ApiError.from_answer(answered.status, answered.body)
-            yield lines_of(self._chunks(chunks))
+            yield self._lines(stream)
         finally:
             del self._streams[number]
             self._drop(number)
@@ -99,9 +125,15 @@ class PipeTransport:
         if self._waiting:
             self._set_timer(min(late_at for _, late_at, _ in self._waiting.values()))
 
-    async def _chunks(self, chunks: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-        while (chunk := await chunks.get()) is not None:
-            yield chunk
+    async def _lines(self, stream: _Stream) -> AsyncIterator[bytes]:
+        while not stream.has_ended or stream.lines:
+            if not stream.lines:
+                stream.waiter = asyncio.get_running_loop().create_future()
+                await stream.waiter
+            while stream.lines:
+                line = stream.lines.popleft()
+                if line:
+                    yield line
         if self.lost.is_set():
             raise ServerUnreachable("the connection broke")
 
@@ -110,10 +142,11 @@ class PipeTransport:
             waiting = self._waiting.pop(frame.number, None)
             if waiting is not None and not waiting[0].done():
                 waiting[0].set_result(frame)
-        elif isinstance(frame, Chunk | Ended):
-            chunks = self._streams.get(frame.number)
-            if chunks is not None:
-                chunks.put_nowait(frame.data if isinstance(frame, Chunk) else None)
+        elif isinstance(frame, Chunk):
+            if frame.number in self._streams:
+                self._streams[frame.number].put(frame.data)
+        elif isinstance(frame, Ended) and frame.number in self._streams:
+            self._streams[frame.number].end()
 
     def _lose(self) -> None:
         self.lost.set()
@@ -123,5 +156,5 @@ class PipeTransport:
             if not answer.done():
                 answer.set_exception(ServerUnreachable("the connection broke"))
         self._waiting.clear()
-        for chunks in self._streams.values():
-            chunks.put_nowait(None)
+        for stream in self._streams.values():
+            stream.end()

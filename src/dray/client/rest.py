@@ -431,6 +431,8 @@ def escaped(path: str) -> str:
 
 
 def encoded_query(query: Mapping[str, str]) -> str:
+    if not query:
+        return ""
     if _IS_PLAIN("".join(query.values())):
         return "&".join([f"{parameter}={text}" for parameter, text in query.items()])
     return urlencode(query)

@@ -40,7 +40,7 @@ from dray.scheduler.queue import QueueName
 from dray.scheduler.scheduler import Scheduler
 
 MOST_BINDINGS = 32
-FEW_BINDINGS = 5
+FEW_BINDINGS = MOST_BINDINGS // 4
 LONG = 4 * MOST_BINDINGS
 
 

@@ -44,19 +44,16 @@ class PipeServer:
             task.cancel()
 
     async def _answer(self, asked: Asked) -> None:
+        request = Request(asked.method, asked.path, asked.query, asked.headers, asked.body, user=LOOPBACK)
         try:
-            await self._send_answer(asked)
+            response = await self._handle(request)
+            headers = {name.lower(): value for name, value in response.headers}
+            stream = response.stream
+            self.pipe.send(Answered(asked.number, response.status, headers, response.body, stream is not None))
+            if stream is not None:
+                await self._pass_on(asked.number, stream)
         finally:
             del self._tasks[asked.number]
-
-    async def _send_answer(self, asked: Asked) -> None:
-        request = Request(asked.method, asked.path, asked.query, asked.headers, asked.body, user=LOOPBACK)
-        response = await self._handle(request)
-        headers = {name.lower(): value for name, value in response.headers}
-        stream = response.stream
-        self.pipe.send(Answered(asked.number, response.status, headers, response.body, stream is not None))
-        if stream is not None:
-            await self._pass_on(asked.number, stream)
 
     async def _pass_on(self, number: int, stream: AsyncIterator[bytes]) -> None:
         try:
