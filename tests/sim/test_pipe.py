@@ -115,6 +115,14 @@ async def test_a_call_given_up_is_given_up_at_the_other_end(rig):
         await ended.wait()
 
 
+async def test_many_calls_share_one_timer(rig, monkeypatch):
+    timers = []
+    set_timer = rig.transport._set_timer
+    monkeypatch.setattr(rig.transport, "_set_timer", lambda at: [timers.append(at), set_timer(at)])
+    await asyncio.gather(*(rig.client.create(CONFIG_MAPS, config(f"map-{number}")) for number in range(20)))
+    assert len(timers) == 1
+
+
 async def test_each_call_is_given_up_when_it_is_late(rig):
     started, ended = [], []
 

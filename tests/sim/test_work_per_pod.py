@@ -30,6 +30,7 @@ WORK = {
     "validations": (8, ("validate_create", "validate_update", "validate_status_update")),
     "commits": (11, ("GroupCommit.submit",)),
     "events offered to watchers": (10, ("Watcher.offer",)),
+    "informer updates": (10, ("Informer._put", "Informer._delete")),
     "tasks": (3, ("create_task", "ensure_future")),
 }
 COUNTED = {name: what for what, (_, names) in WORK.items() for name in names}

@@ -86,6 +86,7 @@ class EventRecorder:
         if not message:
             return
         now = self._client.clock.now()
+        at = rfc3339(now)
         namespace = reference.namespace or "default"
         self._waiting.append(
             Event(
@@ -94,8 +95,8 @@ class EventRecorder:
                 reason=reason,
                 message=message,
                 source=EventSource(component=self._component, host=self._host),
-                first_timestamp=rfc3339(now),
-                last_timestamp=rfc3339(now),
+                first_timestamp=at,
+                last_timestamp=at,
                 count=1,
                 type=event_type,
                 action=action,
@@ -124,7 +125,8 @@ class EventRecorder:
 
     async def _send_all(self) -> None:
         while self._waiting:
-            await asyncio.gather(*(self._try(identity, event) for identity, event in self._next().items()))
+            first, *others = [self._try(identity, event) for identity, event in self._next().items()]
+            await (asyncio.gather(first, *others) if others else first)
 
     def _next(self) -> dict[tuple[str, ...], Event]:
         """The events to send now: several at once, but repetitions of one event one after the other."""

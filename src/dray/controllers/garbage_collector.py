@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from dray.api.meta import ObjectMeta, OwnerReference
 from dray.client import ApiError, ApiObject, Handler, Informer, Kind, WorkQueue, object_key
 from dray.controllers.context import ControllerContext
@@ -25,8 +27,7 @@ REMEMBERED_ABSENT_OWNERS = 10_000
 SETTLE_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectIdentity:
+class ObjectIdentity(msgspec.Struct, frozen=True):
     """One object by its UID, so that a later object of the same name is not mistaken for it."""
 
     group: str

@@ -81,7 +81,10 @@ def user_names(claim: ResourceClaim) -> list[str]:
 
 def controller_uid(claim: ResourceClaim) -> str:
     """UID of the pod or group that the claim was made for; empty for a claim that a user made."""
-    return next((owner.uid for owner in claim.metadata.owner_references if owner.controller), "")
+    for owner in claim.metadata.owner_references:
+        if owner.controller:
+            return owner.uid
+    return ""
 
 
 def is_owned_by(claim: ResourceClaim, owner: ClaimOwner) -> bool:

@@ -409,8 +409,11 @@ def _claims_of(owner: ClaimOwner) -> Iterable[str]:
 
 def _templates_of(owner: ClaimOwner) -> Iterable[str]:
     namespace = owner.metadata.namespace
-    names = (entry.resource_claim_template_name for entry in owner.spec.resource_claims)
-    return [f"{namespace}/{name}" for name in names if name is not None]
+    return [
+        f"{namespace}/{entry.resource_claim_template_name}"
+        for entry in owner.spec.resource_claims
+        if entry.resource_claim_template_name is not None
+    ]
 
 
 def _group_of(pod: Pod) -> Iterable[str]:
