@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.driver.net.pods import WHOLE, Pod
+
+from dray.driver.net import NetDriver
 
 _numbers = itertools.count()
 
@@ -76,3 +79,35 @@ def host(make_namespace):
     for name in ("lo", "br0", "eth1-port", "eth2-port", "eth2"):
         host.ip("link", "set", name, "up")
     return host
+
+
+@pytest.fixture
+def make_pod(has_namespaces):
+    made = []
+
+    def make():
+        made.append(Pod())
+        return made[-1]
+
+    yield make
+    for pod in made:
+        pod.end()
+
+
+@pytest.fixture
+def begin(host, tmp_path):
+    """A life of the driver; all of them in a test share their data folder, as after a restart."""
+    lives = []
+
+    def build(choice=WHOLE):
+        driver = NetDriver(choice, host=host.path)
+        driver.reports = {}
+        driver.report_status = lambda claim, devices: driver.reports.update({claim.uid: list(devices)})
+        driver.restore(tmp_path)
+        driver.published_pools = tuple(driver.pools("n"))
+        lives.append(driver)
+        return driver
+
+    yield build
+    for key in [path.name for path in (tmp_path / "namespaces").glob("*")]:
+        lives[-1]._kept.let_go(key)

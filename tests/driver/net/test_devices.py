@@ -148,8 +148,8 @@ def test_links_of_the_kernel(host):
     assert (eth1.speed_mbit, eth1.has_default_route, eth1.pci) == (10_000, False, None)
 
 
-async def test_changes_of_the_kernel_are_followed(host):
-    driver = NetDriver(Choice(include=("eth*",), exclude=("*-port",)), host=host.path)
+async def test_changes_of_the_kernel_are_followed(host, begin):
+    driver = begin()
     seen = []
 
     def republish():

@@ -1,14 +1,38 @@
-"""The driver: publishes interfaces and follows their changes."""
+"""The driver: publishes interfaces, follows their changes, and brings them to pods and back."""
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable
+import fcntl
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from dray.driver.net.devices import Choice, device_of, is_offered, names_of
-from dray.driver.net.links import read_links
-from dray.driver.net.namespaces import OWN, open_events
-from dray.driver.plugin import Driver, Pool
+import msgspec
+
+from dray.api.resource import AllocatedDeviceStatus, NetworkDeviceData
+from dray.atomic_files import open_private
+from dray.driver.claim_files import safe_file_part
+from dray.driver.net.claims import ClaimRecord, ClaimRecords, InterfaceUse
+from dray.driver.net.devices import Choice, device_of, is_offered, is_shared, names_of
+from dray.driver.net.hook import HookRequests
+from dray.driver.net.interfaces import LARGEST_LIMIT, bring_back, bring_in, read_routes
+from dray.driver.net.links import Link, read_links
+from dray.driver.net.namespaces import OWN, KeptNamespaces, has_processes, identity, open_events
+from dray.driver.net.parameters import checked, network_config
+from dray.driver.plugin import (
+    AllocatedDevice,
+    ClaimReference,
+    ClaimToPrepare,
+    DeviceConfig,
+    Driver,
+    Pool,
+    PreparedDevice,
+    PrepareError,
+)
+
+log = logging.getLogger(__name__)
 
 SETTLE_S = 0.3
 """How long changes are collected before they are published: a card that comes up changes many times."""
@@ -18,11 +42,13 @@ class NetDriver(Driver):
     """`host` is the network namespace whose interfaces are published."""
 
     name = "dra.net"
+    leaves_traces = True
 
     def __init__(self, choice: Choice | None = None, *, host: Path = OWN, sysfs: Path = Path("/sys")) -> None:
         self._choice = choice or Choice()
         self._host = host
         self._sysfs = sysfs
+        self._one_change = threading.Lock()
 
     # --- start
 
@@ -64,12 +90,37 @@ class NetDriver(Driver):
         self._host = options.network_namespace
         self._sysfs = options.sysfs
 
+    def restore(self, data_dir: Path) -> None:
+        self._records = ClaimRecords(data_dir / "claims.json")
+        self._kept = KeptNamespaces(data_dir / "namespaces")
+        self._lock_file = data_dir / "interfaces.lock"
+        self._hook = HookRequests(data_dir, self.attach)
+        self._hook.serve()
+        for uid, record in self._records.records().items():
+            self._report(uid, record)
+
     # --- what is published
 
     def pools(self, node_name: str) -> Iterable[Pool]:
-        links = [link for link in read_links(self._host, self._sysfs) if is_offered(link, self._choice)]
-        devices = (device_of(name, link, self._choice) for name, link in names_of(links).items())
+        devices = (device_of(name, link, self._choice) for name, link in sorted(self._offered().items()))
         return [Pool(node_name, tuple(devices))]
+
+    def _offered(self) -> dict[str, Link]:
+        """Interfaces by device name: those on the host, and those that pods have now, as they were on the host."""
+        there = [link for link in read_links(self._host, self._sysfs) if is_offered(link, self._choice)]
+        moved = self._moved()
+        marks = set(map(_mark, moved))
+        found = names_of(link for link in there if link.alias not in marks)
+        return found | {use.device: use.link for use in moved.values()}
+
+    def _moved(self) -> dict[tuple[str, int], InterfaceUse]:
+        """Interfaces that are not on the host now, or not as they were, by claim and number."""
+        return {
+            (uid, number): use
+            for uid, record in self._records.records().items()
+            for number, use in enumerate(record.uses)
+            if use.is_touched and not use.is_shared
+        }
 
     async def watch(self, republish: Callable[[], None]) -> None:
         """Publishes again when the kernel tells of a change; what it tells is read anew."""
@@ -98,3 +149,138 @@ class NetDriver(Driver):
                     republish()
             finally:
                 loop.remove_reader(events)
+
+    # --- claims
+
+    def check_config(self, config: DeviceConfig) -> None:
+        checked(config.parameters)
+
+    def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
+        """Writes down how the interfaces are now. They move when a container starts, since only then there is somewhere to go."""
+        devices = [device for device in claim.devices if not device.admin_access]
+        with self._exclusively():
+            if self._records.get(claim.uid) is None:
+                uses = self._uses(devices)
+                self._records.put(claim.uid, ClaimRecord(claim.reference.namespace, claim.reference.name, uses))
+        looked_at = [PreparedDevice(device) for device in claim.devices if device.admin_access]
+        return looked_at + [
+            PreparedDevice(device, self._hook.edits(claim.uid, number)) for number, device in enumerate(devices)
+        ]
+
+    def _uses(self, devices: Iterable[AllocatedDevice]) -> tuple[InterfaceUse, ...]:
+        offered = self._offered()
+        uses = tuple(self._use(device, offered.get(device.device)) for device in devices)
+        names = [use.name_in_pod for use in uses]
+        for name in names:
+            if names.count(name) > 1:
+                raise PrepareError(f"two interfaces of the claim would be called {name}; see interface.name")
+        return uses
+
+    def _use(self, device: AllocatedDevice, link: Link | None) -> InterfaceUse:
+        if link is None:
+            raise PrepareError(f"device {device.device} is not on this machine any more")
+        shared = is_shared(link, self._choice)
+        return InterfaceUse(
+            pool=device.pool,
+            device=device.device,
+            share_id=device.share_id,
+            config=network_config(device.config),
+            link=link,
+            routes=() if shared else read_routes(self._host, link.index),
+            is_shared=shared,
+            bits_per_second=self._limit(device, link) if shared else None,
+        )
+
+    def _limit(self, device: AllocatedDevice, link: Link) -> int | None:
+        """Bits a second; None for a claim that has all of them."""
+        wanted = device.consumed_capacity.get("bandwidth")
+        if wanted is None or wanted.value() >= (link.speed_mbit or self._choice.unknown_speed_mbit) * 10**6:
+            return None
+        if wanted.value() > LARGEST_LIMIT:
+            raise PrepareError(f"bandwidth {wanted}: the kernel cannot limit an interface to more than {LARGEST_LIMIT}")
+        return wanted.value()
+
+    def attach(self, claim_uid: str, number: int, pid: int) -> None:
+        """Called for each container of the claim that is about to start, with a process in its network."""
+        with self._exclusively():
+            record = self._records.get(claim_uid)
+            if record is None or number >= len(record.uses):
+                raise PrepareError(f"claim {claim_uid} is not prepared on this node")
+            namespace = Path(f"/proc/{pid}/ns/net")
+            if identity(namespace) == identity(self._host):
+                raise PrepareError(
+                    f"the container is in the network of the node, where interface {record.uses[number].link.name} is anyway; "
+                    "a claim for it needs a pod with a network of its own"
+                )
+            if self._is_inside(claim_uid, record, number, namespace):
+                return
+            use = msgspec.structs.replace(record.uses[number], is_touched=True, pod_side=None)
+            self._records.put(claim_uid, record.with_use(number, use))
+            kept = self._kept.keep(_key(claim_uid, number), namespace)
+            side = bring_in(use, _mark((claim_uid, number)), self._host, kept)
+            record = record.with_use(number, msgspec.structs.replace(use, pod_side=side))
+            self._records.put(claim_uid, record)
+        self._report(claim_uid, record)
+
+    def _is_inside(self, claim_uid: str, record: ClaimRecord, number: int, namespace: Path) -> bool:
+        """Whether the interface is where it should be. One that is in the network of a container that ended is fetched back."""
+        kept = self._kept.get(_key(claim_uid, number))
+        if kept is None:
+            return False
+        if identity(kept) == identity(namespace):
+            return record.uses[number].pod_side is not None
+        if has_processes(kept):
+            raise PrepareError(
+                f"interface {record.uses[number].link.name} is in use by another container, which has a network of its own"
+            )
+        self._fetch_back(claim_uid, record, number)
+        return False
+
+    def unprepare(self, claim: ClaimReference) -> None:
+        with self._exclusively():
+            record = self._records.get(claim.uid)
+            if record is None:
+                return
+            for number in range(len(record.uses)):
+                self._fetch_back(claim.uid, record, number)
+            self._records.remove(claim.uid)
+        self.report_status(claim, [])
+
+    def _fetch_back(self, claim_uid: str, record: ClaimRecord, number: int) -> None:
+        use, key = record.uses[number], _key(claim_uid, number)
+        if use.is_touched:
+            bring_back(use, _mark((claim_uid, number)), self._host, self._kept.get(key))
+            self._kept.let_go(key)
+
+    def _report(self, claim_uid: str, record: ClaimRecord) -> None:
+        statuses = [
+            AllocatedDeviceStatus(
+                pool=use.pool,
+                device=use.device,
+                share_id=use.share_id,
+                network_data=NetworkDeviceData(
+                    interface_name=side.name, ips=side.ips, hardware_address=side.hardware_address
+                ),
+            )
+            for use in record.uses
+            if (side := use.pod_side) is not None
+        ]
+        if statuses:
+            self.report_status(ClaimReference(record.namespace, record.name, claim_uid), statuses)
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """One change at a time, also among the instances of a driver that is being updated."""
+        with self._one_change, open_private(self._lock_file, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._records.reload()
+            yield
+
+
+def _key(claim_uid: str, number: int) -> str:
+    return f"{safe_file_part(claim_uid)}-{number}"
+
+
+def _mark(use: tuple[str, int]) -> str:
+    """Written on an interface while a pod has it, as its alias: by it the interface is found wherever it is."""
+    return f"dray {use[0]} {use[1]}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from dray.driver.net.namespaces import ask, netlink, within
 
-_IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
+IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _ENCAPSULATIONS = {1: "ether", 32: "infiniband", 768: "tunnel", 772: "loopback", 65534: "none"}
 _STATES = {"NOTPRESENT": "not-present", "LOWERLAYERDOWN": "lower-layer-down"}
 _UNKNOWN_SPEED = 0xFFFFFFFF
@@ -90,7 +90,7 @@ def _link(message: Any, default: set[int], addresses: dict[tuple[int, int], list
         state=_STATES.get(state, state.lower()),
         encapsulation=_ENCAPSULATIONS.get(message["ifi_type"], str(message["ifi_type"])),
         alias=message.get("ifalias") or "",
-        is_up=bool(message["flags"] & _IFF_UP),
+        is_up=bool(message["flags"] & IFF_UP),
         is_loopback=bool(message["flags"] & _IFF_LOOPBACK),
         has_default_route=index in default,
         has_master=message.get("master") is not None,

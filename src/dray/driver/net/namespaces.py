@@ -1,5 +1,7 @@
 """Network namespaces: work inside one, hear what changes in one."""
 
+import contextlib
+import ctypes
 import os
 import socket
 from collections.abc import Callable
@@ -67,3 +69,60 @@ def identity(namespace: Path | int) -> tuple[int, int]:
     """What tells one namespace from another, by its file or an open descriptor."""
     found = os.stat(namespace)
     return found.st_dev, found.st_ino
+
+
+# --- keeping namespaces alive ---------------------------------------------------------------------------------------
+
+_MS_BIND, _MNT_DETACH = 4096, 2
+
+
+class KeptNamespaces:
+    """Namespaces of pods, kept by a mount in the driver's folder: one outlives its pod and the driver until it is let go.
+
+    The kernel would end a namespace with its last process, and with it every virtual interface inside.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> Path | None:
+        """The namespace that is kept under the key; None after a reboot, too, when only the file is left."""
+        path = self._folder / key
+        try:
+            return path if identity(path)[0] == identity(OWN)[0] else None
+        except FileNotFoundError:
+            return None
+
+    def keep(self, key: str, namespace: Path) -> Path:
+        """Keeps the namespace, unless it is kept already."""
+        path = self._folder / key
+        if self.get(key) is None:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            path.touch(mode=0o600)
+            _mount(_libc().mount(os.fsencode(namespace), os.fsencode(path), None, _MS_BIND, None), path)
+        return path
+
+    def let_go(self, key: str) -> None:
+        path = self._folder / key
+        if self.get(key) is not None:
+            _mount(_libc().umount2(os.fsencode(path), _MNT_DETACH), path)
+        path.unlink(missing_ok=True)
+
+
+def has_processes(namespace: Path) -> bool:
+    wanted = identity(namespace)
+    for each in Path("/proc").glob("[0-9]*/ns/net"):
+        with contextlib.suppress(OSError):
+            if identity(each) == wanted:
+                return True
+    return False
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _mount(result: int, path: Path) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
