@@ -40,8 +40,11 @@ NRI = """
   plugin_config_path = "{folder}/nri"
   plugin_request_timeout = "20s"
 """
-# Pods of these tests are in the node's network; a kubelet asks for a network of their own all the same.
+# Pods of most tests are in the node's network; a kubelet asks for a network of their own all the same.
 NETWORK = '{"cniVersion": "1.0.0", "name": "loopback", "plugins": [{"type": "loopback"}]}'
+# A network of their own: a pair of interfaces for each pod, with an address.
+POD_NETWORK = """{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{"type": "ptp", "ipam": {{"type": "host-local",
+ "ranges": [[{{"subnet": "10.88.79.0/24"}}]], "dataDir": "{folder}/ipam"}}}}]}}"""
 
 
 def why_not() -> str:
@@ -62,10 +65,22 @@ def version() -> tuple[int, ...]:
 
 
 class Containerd:
-    """`applies_cdi` off: a runtime that does not know CDI devices, as there are many. `has_nri`: plugins may connect to `nri.sock`."""
+    """`applies_cdi` off: a runtime that does not know CDI devices, as there are many. `has_nri`: plugins may connect to `nri.sock`.
 
-    def __init__(self, folder: Path, cdi_dir: Path, *, applies_cdi: bool = True, has_nri: bool = False) -> None:
+    `has_pod_network`: pods may have a network of their own, made by the CNI plugins.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cdi_dir: Path,
+        *,
+        applies_cdi: bool = True,
+        has_nri: bool = False,
+        has_pod_network: bool = False,
+    ) -> None:
         self._folder = folder
+        self._network = POD_NETWORK.format(folder=folder) if has_pod_network else NETWORK
         self._config = (CONFIG + NRI if has_nri else CONFIG).format(
             folder=folder, image=IMAGE, cdi_dir=cdi_dir, cdi="true" if applies_cdi else "false"
         )
@@ -77,7 +92,7 @@ class Containerd:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "config.toml").write_text(self._config)
         (self._folder / "cni").mkdir(exist_ok=True)
-        (self._folder / "cni/10-loopback.conflist").write_text(NETWORK)
+        (self._folder / "cni/10-pods.conflist").write_text(self._network)
         with self.log.open("ab") as output:
             command = ["containerd", "--config", str(self._folder / "config.toml")]
             self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)

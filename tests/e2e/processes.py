@@ -68,6 +68,7 @@ class ClusterOfProcesses:
         port: int,
         drivers: tuple[str, ...] = ("gpu",),
         kubelet_options: tuple[str, ...] = (),
+        driver_options: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
@@ -119,6 +120,7 @@ class ClusterOfProcesses:
                 str(self.node_root),
                 "--cdi-dir",
                 str(self.cdi),
+                *driver_options,
             )
             for name in drivers
         }

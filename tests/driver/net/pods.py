@@ -2,8 +2,9 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.driver.net.namespaces import Namespace
 
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import Quantity
@@ -32,7 +33,7 @@ def device(name: str, parameters: dict | None = None, *, bandwidth: str = "", sh
     )
 
 
-class Pod:
+class Pod(Namespace):
     """A process in a network namespace of its own."""
 
     def __init__(self) -> None:
@@ -42,18 +43,7 @@ class Pod:
         assert self._process.stdout is not None
         self._process.stdout.readline()
         self.pid = self._process.pid
-
-    def run(self, *command: str, check: bool = True) -> str:
-        words = ["nsenter", "--target", str(self.pid), "--net", *command]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-        assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
-        return done.stdout
-
-    def ip(self, *arguments: str) -> str:
-        return self.run("ip", *arguments)
-
-    def interfaces(self) -> set[str]:
-        return set(re.findall(r"^\d+: ([^:@]+)", self.ip("-o", "link"), re.MULTILINE))
+        super().__init__(Path(f"/proc/{self.pid}/ns/net"))
 
     def start_container(self, edits) -> None:
         """What a runtime does before the command of a container: the hooks, with its state."""
@@ -85,58 +75,3 @@ def state_of(namespace) -> dict[str, tuple]:
     }
     routes = sorted(line.strip() for line in namespace.ip("route").splitlines())
     return {**links, "routes": tuple(re.sub(r" linkdown", "", line) for line in routes)}
-
-
-RECEIVE = """
-import socket, time
-with socket.create_server(("", 5001)) as server:
-    print("ready", flush=True)
-    connection, _ = server.accept()
-    connection.recv(1)
-    began, received = time.monotonic(), 0
-    while found := connection.recv(1 << 16):
-        received += len(found)
-        last = time.monotonic()
-print(received * 8 / (last - began) / 1e6)
-"""
-SEND = """
-import socket, sys, time
-end = time.monotonic() + float(sys.argv[2])
-with socket.create_connection((sys.argv[1], 5001), timeout=10) as connection:
-    while time.monotonic() < end:
-        connection.sendall(bytes(1 << 14))
-"""
-
-
-ECHO = """
-import socket
-with socket.create_server(("", 5002)) as server:
-    print("ready", flush=True)
-    connection, _ = server.accept()
-    connection.sendall(connection.recv(100))
-"""
-ASK = """
-import socket, sys
-with socket.create_connection((sys.argv[1], 5002), timeout=10) as connection:
-    connection.sendall(b"hello")
-    print(connection.recv(100).decode(), end="")
-"""
-
-
-def echoed(sender: Pod, receiver: Pod, address: str) -> str:
-    """What the sender gets back from the receiver at this address."""
-    inside = ["nsenter", "--target", str(receiver.pid), "--net", sys.executable, "-c", ECHO]
-    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True) as answering:
-        assert answering.stdout is not None
-        answering.stdout.readline()
-        return sender.run(sys.executable, "-c", ASK, address)
-
-
-def measured_mbit(sender: Pod, receiver: Pod, address: str, seconds: float = 2.0) -> float:
-    """What one TCP connection carries, as the receiver counts it."""
-    inside = ["nsenter", "--target", str(receiver.pid), "--net", sys.executable, "-c", RECEIVE]
-    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True) as receiving:
-        assert receiving.stdout is not None
-        receiving.stdout.readline()
-        sender.run(sys.executable, "-c", SEND, address, str(seconds))
-        return float(receiving.stdout.read())

@@ -4,7 +4,8 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from tests.driver.net.pods import SHARED, HookFailed, claim_for, device, echoed, measured_mbit, state_of
+from tests.driver.net.namespaces import echoed, measured_mbit
+from tests.driver.net.pods import SHARED, HookFailed, claim_for, device, state_of
 
 from dray.driver import DeviceConfig, PrepareError
 from dray.driver.net import NetDriver
@@ -136,7 +137,7 @@ def test_the_network_of_the_node_gets_no_interfaces(host, begin):
 
 
 def attach_from(host, driver):
-    process = subprocess.Popen(["ip", "netns", "exec", host.name, "sh", "-c", "echo; exec sleep 100"], stdout=-1)
+    process = subprocess.Popen(host.inside("sh", "-c", "echo; exec sleep 100"), stdout=-1)
     try:
         process.stdout.readline()
         driver.attach("uid-1", 0, process.pid)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.waiting import eventually
 
-from dray.driver.net import NetDriver
 from dray.driver.net.devices import Choice, device_of, is_offered, names_of
 from dray.driver.net.links import Link, PciFacts, pci_facts, read_links
 
