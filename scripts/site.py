@@ -22,7 +22,7 @@ MENU: dict[str, tuple[str, ...]] = {
     "Start": ("index", "getting-started", "command-line", "troubleshooting", "releasing"),
     "Features": ("features/*",),
     "Tools": ("explain", "doctor", "simulate", "lint", "dashboard", "ledger", "cel", "allocator"),
-    "Build on it": ("writing-a-driver", "testing", "nvidia", "cpu", "hardware/*", "running-against-a-cluster"),
+    "Build on it": ("writing-a-driver", "testing", "nvidia", "cpu", "net", "hardware/*", "running-against-a-cluster"),
     "Reference": ("reference/*", "differences", "glossary", "kep-coverage"),
     "Inside": ("architecture", "how-to-change", "apiserver", "storage", "scheduler", "controllers", "kubelet"),
     "Design": ("design/*",),

@@ -164,6 +164,17 @@ def test_the_server_takes_the_drivers_of_cpus_and_memory(running):
     assert stored["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
+def test_the_server_takes_the_driver_of_interfaces(running):
+    added = [each for each in manifests(ROOT / "deploy/net") if each not in manifests()]
+    assert [each["kind"] for each in added] == ["ClusterRole", "ClusterRoleBinding", "DaemonSet"]
+    for each in added:
+        running.apply(each)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/dray-driver-net"
+    stored = json.loads(running.run(running.client.raw("GET", path)).body)
+    (container,) = stored["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+
+
 def test_the_roles_are_enough(running, parts):
     def told():
         return "\n".join(part.log[-2000:] for part in parts)

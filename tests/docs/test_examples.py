@@ -282,6 +282,15 @@ def test_shares_of_an_nvidia_card_are_accepted(example, running):
     assert all(f'"name":"{name}"'.encode() in stored for name in ("gpu-40gi", "gpu-80gi", "gpu-whole"))
 
 
+def test_claims_for_interfaces_are_accepted(example, running):
+    """Their devices need root and namespaces; `tests/e2e/test_net.py` runs them."""
+    for file in ("net/whole.yaml", "net/shares.yaml"):
+        example.apply(file)
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    stored = running.run(running.client.raw("GET", path)).body
+    assert all(f'"name":"{name}"'.encode() in stored for name in ("slow-share", "fast-share"))
+
+
 def test_the_allocator_as_a_library():
     done = subprocess.run([sys.executable, EXAMPLES / "allocate.py"], capture_output=True, text=True, check=True)
     assert "first gets ['gpu-0']" in done.stdout

@@ -76,6 +76,32 @@ def test_an_interface_comes_back_after_its_pod_died(host, begin, make_pod):
     assert state_of(host) == before
 
 
+def test_a_driver_that_lost_its_mounts_finds_the_pod_again(host, begin, make_pod):
+    """The mounts of a driver in a container end with the container; the pod's processes keep its network."""
+    before = state_of(host)
+    driver, pod = begin(), make_pod()
+    claim = claim_for(device("eth2", {"interface": {"name": "net1"}}))
+    [prepared] = driver.prepare(claim)
+    pod.start_container(prepared.edits)
+    driver._kept.let_go("uid-1-0")
+    again = begin()
+    pod.end()
+    again.unprepare(claim.reference)
+    assert state_of(host) == before
+
+
+def test_an_interface_that_went_away_with_its_pod_is_forgotten(host, begin, make_pod, caplog):
+    driver, pod = begin(), make_pod()
+    claim = claim_for(device("eth1", {"interface": {"name": "net1"}}))
+    [prepared] = driver.prepare(claim)
+    pod.start_container(prepared.edits)
+    pod.ip("link", "del", "net1")
+    assert names(driver) == {"eth1", "eth2"}
+    driver.unprepare(claim.reference)
+    assert "interface eth1 did not come back" in caplog.text
+    assert names(driver) == {"eth2"}
+
+
 def test_a_container_that_restarts_gets_the_interface_again(host, begin, make_pod):
     driver, first, second = begin(), make_pod(), make_pod()
     claim = claim_for(device("eth1", {"interface": {"addresses": ["10.1.0.2/24"]}}))

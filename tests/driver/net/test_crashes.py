@@ -5,8 +5,9 @@ import itertools
 import pytest
 from tests.driver.net.pods import SHARED, WHOLE, claim_for, device, state_of
 
+from dray.driver.claim_files import ClaimRecords
 from dray.driver.net import interfaces
-from dray.driver.net.claims import ClaimRecords
+from dray.driver.net.claims import InterfaceRecord
 from dray.driver.net.namespaces import KeptNamespaces
 
 PARAMETERS = {
@@ -118,4 +119,4 @@ def a_claim(choice):
 def assert_nothing_is_left(host, before, folder, when):
     assert state_of(host) == before, when
     assert not list((folder / "namespaces").glob("*")), when
-    assert not ClaimRecords(folder / "claims.json").records(), when
+    assert not ClaimRecords(folder / "claims.json", InterfaceRecord).records(), when

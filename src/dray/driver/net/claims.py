@@ -1,11 +1,7 @@
 """Which claims have which interfaces, on disk: written before anything is done to an interface, so that a crash leaves no riddle."""
 
-from pathlib import Path
-
 import msgspec
 
-from dray.atomic_files import write_atomically
-from dray.driver.claim_files import load_or_set_aside
 from dray.driver.net.links import Link
 from dray.driver.net.parameters import NetworkConfig
 
@@ -33,7 +29,7 @@ class InterfaceUse(msgspec.Struct, frozen=True):
     """One device that a claim has.
 
     `link` and `routes` are the interface as it was when the claim was prepared. `is_touched` is set before the first change,
-    and `pod_side` after the last one.
+    with the `namespace` of the pod, and `pod_side` after the last change.
     """
 
     pool: str
@@ -45,6 +41,7 @@ class InterfaceUse(msgspec.Struct, frozen=True):
     is_shared: bool = False
     bits_per_second: int | None = None
     is_touched: bool = False
+    namespace: tuple[int, int] = (0, 0)
     pod_side: PodSide | None = None
 
     @property
@@ -52,38 +49,10 @@ class InterfaceUse(msgspec.Struct, frozen=True):
         return self.config.interface.name or self.link.name
 
 
-class ClaimRecord(msgspec.Struct, frozen=True):
+class InterfaceRecord(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     uses: tuple[InterfaceUse, ...]
 
-    def with_use(self, index: int, use: InterfaceUse) -> "ClaimRecord":
+    def with_use(self, index: int, use: InterfaceUse) -> "InterfaceRecord":
         return msgspec.structs.replace(self, uses=(*self.uses[:index], use, *self.uses[index + 1 :]))
-
-
-class ClaimRecords:
-    """By the claim's UID; every change is on disk when the call returns."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.reload()
-
-    def reload(self) -> None:
-        """Another instance of the driver may have written since."""
-        self._records = load_or_set_aside(self._path, dict[str, ClaimRecord], {})
-
-    def get(self, uid: str) -> ClaimRecord | None:
-        return self._records.get(uid)
-
-    def put(self, uid: str, record: ClaimRecord) -> None:
-        self._save(self._records | {uid: record})
-
-    def remove(self, uid: str) -> None:
-        self._save({each: record for each, record in self._records.items() if each != uid})
-
-    def records(self) -> dict[str, ClaimRecord]:
-        return self._records
-
-    def _save(self, records: dict[str, ClaimRecord]) -> None:
-        write_atomically(self._path, msgspec.json.encode(records), mode=0o600)
-        self._records = records

@@ -13,13 +13,13 @@ import msgspec
 
 from dray.api.resource import AllocatedDeviceStatus, NetworkDeviceData
 from dray.atomic_files import open_private
-from dray.driver.claim_files import safe_file_part
-from dray.driver.net.claims import ClaimRecord, ClaimRecords, InterfaceUse
+from dray.driver.claim_files import ClaimRecords, safe_file_part
+from dray.driver.net.claims import InterfaceRecord, InterfaceUse
 from dray.driver.net.devices import Choice, device_of, is_offered, is_shared, names_of
 from dray.driver.net.hook import HookRequests
 from dray.driver.net.interfaces import LARGEST_LIMIT, bring_back, bring_in, read_routes
 from dray.driver.net.links import Link, read_links
-from dray.driver.net.namespaces import OWN, KeptNamespaces, has_processes, identity, open_events
+from dray.driver.net.namespaces import OWN, KeptNamespaces, identity, namespace_with_processes, open_events
 from dray.driver.net.parameters import checked, network_config
 from dray.driver.plugin import (
     AllocatedDevice,
@@ -91,13 +91,22 @@ class NetDriver(Driver):
         self._sysfs = options.sysfs
 
     def restore(self, data_dir: Path) -> None:
-        self._records = ClaimRecords(data_dir / "claims.json")
+        self._records = ClaimRecords(data_dir / "claims.json", InterfaceRecord)
         self._kept = KeptNamespaces(data_dir / "namespaces")
         self._lock_file = data_dir / "interfaces.lock"
         self._hook = HookRequests(data_dir, self.attach)
         self._hook.serve()
-        for uid, record in self._records.records().items():
+        for uid, record in self._records.by_uid().items():
+            self._keep_again(uid, record)
             self._report(uid, record)
+
+    def _keep_again(self, claim_uid: str, record: InterfaceRecord) -> None:
+        """A driver in a container loses its mounts with the container."""
+        for number, use in enumerate(record.uses):
+            if use.is_touched and self._kept.get(_key(claim_uid, number)) is None:
+                namespace = namespace_with_processes(use.namespace)
+                if namespace is not None:
+                    self._kept.keep(_key(claim_uid, number), namespace)
 
     # --- what is published
 
@@ -117,7 +126,7 @@ class NetDriver(Driver):
         """Interfaces that are not on the host now, or not as they were, by claim and number."""
         return {
             (uid, number): use
-            for uid, record in self._records.records().items()
+            for uid, record in self._records.by_uid().items()
             for number, use in enumerate(record.uses)
             if use.is_touched and not use.is_shared
         }
@@ -161,7 +170,7 @@ class NetDriver(Driver):
         with self._exclusively():
             if self._records.get(claim.uid) is None:
                 uses = self._uses(devices)
-                self._records.put(claim.uid, ClaimRecord(claim.reference.namespace, claim.reference.name, uses))
+                self._records.put(claim.uid, InterfaceRecord(claim.reference.namespace, claim.reference.name, uses))
         looked_at = [PreparedDevice(device) for device in claim.devices if device.admin_access]
         return looked_at + [
             PreparedDevice(device, self._hook.edits(claim.uid, number)) for number, device in enumerate(devices)
@@ -214,7 +223,9 @@ class NetDriver(Driver):
                 )
             if self._is_inside(claim_uid, record, number, namespace):
                 return
-            use = msgspec.structs.replace(record.uses[number], is_touched=True, pod_side=None)
+            use = msgspec.structs.replace(
+                record.uses[number], is_touched=True, namespace=identity(namespace), pod_side=None
+            )
             self._records.put(claim_uid, record.with_use(number, use))
             kept = self._kept.keep(_key(claim_uid, number), namespace)
             side = bring_in(use, _mark((claim_uid, number)), self._host, kept)
@@ -222,14 +233,14 @@ class NetDriver(Driver):
             self._records.put(claim_uid, record)
         self._report(claim_uid, record)
 
-    def _is_inside(self, claim_uid: str, record: ClaimRecord, number: int, namespace: Path) -> bool:
+    def _is_inside(self, claim_uid: str, record: InterfaceRecord, number: int, namespace: Path) -> bool:
         """Whether the interface is where it should be. One that is in the network of a container that ended is fetched back."""
         kept = self._kept.get(_key(claim_uid, number))
         if kept is None:
             return False
         if identity(kept) == identity(namespace):
             return record.uses[number].pod_side is not None
-        if has_processes(kept):
+        if namespace_with_processes(identity(kept)) is not None:
             raise PrepareError(
                 f"interface {record.uses[number].link.name} is in use by another container, which has a network of its own"
             )
@@ -246,13 +257,13 @@ class NetDriver(Driver):
             self._records.remove(claim.uid)
         self.report_status(claim, [])
 
-    def _fetch_back(self, claim_uid: str, record: ClaimRecord, number: int) -> None:
+    def _fetch_back(self, claim_uid: str, record: InterfaceRecord, number: int) -> None:
         use, key = record.uses[number], _key(claim_uid, number)
         if use.is_touched:
             bring_back(use, _mark((claim_uid, number)), self._host, self._kept.get(key))
             self._kept.let_go(key)
 
-    def _report(self, claim_uid: str, record: ClaimRecord) -> None:
+    def _report(self, claim_uid: str, record: InterfaceRecord) -> None:
         statuses = [
             AllocatedDeviceStatus(
                 pool=use.pool,

@@ -6,6 +6,7 @@ Every function may be called again after it was broken off at any point: it look
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_interface, ip_network
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.driver.net.claims import InterfaceUse, PodSide, SavedRoute
-from dray.driver.net.links import IFF_UP
+from dray.driver.net.links import IFF_UP, PHYSICAL
 from dray.driver.net.namespaces import ask
 from dray.driver.net.parameters import RouteConfig
 from dray.driver.plugin import PrepareError
@@ -27,6 +28,7 @@ _BY_KERNEL = 2
 _BURST_S = 0.01
 _SMALLEST_BURST = 1 << 15
 _LATENCY = "50ms"
+_BACK_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.1
 
 
 def read_routes(host: Path, index: int) -> tuple[SavedRoute, ...]:
@@ -155,7 +157,18 @@ def bring_back(use: InterfaceUse, mark: str, host: Path, pod: Path | None) -> No
             return
         if pod is not None:
             ask(pod, lambda routes: _move_out(routes, use, mark, host))
-        ask(host, lambda routes: _restore(routes, use, mark))
+        if not _restored(use, mark, host):
+            log.warning("interface %s did not come back: it went away while a pod had it", use.link.name)
+
+
+def _restored(use: InterfaceUse, mark: str, host: Path) -> bool:
+    """The kernel itself brings a card back whose namespace ended, some time later, under the name that it had there."""
+    tries = 1 if use.link.type != PHYSICAL else int(_BACK_WITHIN_S / _LOOK_EVERY_S)
+    for _ in range(tries):
+        if ask(host, lambda routes: _restore(routes, use, mark)):
+            return True
+        time.sleep(_LOOK_EVERY_S)
+    return False
 
 
 def _remove_share(routes: Any, use: InterfaceUse, mark: str) -> None:
@@ -173,13 +186,12 @@ def _move_out(routes: Any, use: InterfaceUse, mark: str, host: Path) -> None:
             routes.link("set", index=index, net_ns_fd=target, ifname=use.link.name)
 
 
-def _restore(routes: Any, use: InterfaceUse, mark: str) -> None:
-    """The kernel itself brings a card back whose namespace ended, under the name that it had there."""
+def _restore(routes: Any, use: InterfaceUse, mark: str) -> bool:
+    """Gives the interface back what it had; whether it is there at all."""
     before = use.link
     index = _marked(routes, mark) or _named(routes, before.name)
     if index is None:
-        log.warning("interface %s did not come back: it went away while a pod had it", before.name)
-        return
+        return False
     if routes.get_links(index)[0].get("ifname") != before.name:
         routes.link("set", index=index, state="down")
         routes.link("set", index=index, ifname=before.name)
@@ -192,6 +204,7 @@ def _restore(routes: Any, use: InterfaceUse, mark: str) -> None:
         _add_route(routes, index, route)
     # Last: what has no mark is as it was.
     routes.link("set", index=index, ifalias=before.alias)
+    return True
 
 
 # --- the kernel -----------------------------------------------------------------------------------------------------

@@ -109,13 +109,13 @@ class KeptNamespaces:
         path.unlink(missing_ok=True)
 
 
-def has_processes(namespace: Path) -> bool:
-    wanted = identity(namespace)
+def namespace_with_processes(wanted: tuple[int, int]) -> Path | None:
+    """The file of the namespace with this identity, if a process is in it."""
     for each in Path("/proc").glob("[0-9]*/ns/net"):
         with contextlib.suppress(OSError):
             if identity(each) == wanted:
-                return True
-    return False
+                return each
+    return None
 
 
 def _libc() -> Any:
