@@ -10,11 +10,11 @@ from dray.api.meta import ObjectMeta
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim
 from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, DeviceConfig
-from dray.driver.net.devices import Choice
+from dray.driver.net.devices import InterfaceChoice
 from dray.driver.net.links import read_links
 
-WHOLE = Choice(include=("eth*",), exclude=("*-port",))
-SHARED = Choice(include=("eth*",), exclude=("*-port",), shared=("eth2", "br0"))
+WHOLE = InterfaceChoice(include=("eth*",), exclude=("*-port",))
+SHARED = InterfaceChoice(include=("eth*",), exclude=("*-port",), shared=("eth2", "br0"))
 
 
 def claim_for(*devices: AllocatedDevice, uid: str = "uid-1") -> ClaimToPrepare:

@@ -75,7 +75,7 @@ def steps(monkeypatch):
 @pytest.mark.parametrize("choice", [WHOLE, SHARED], ids=["whole", "share"])
 def test_killed_while_it_brings_an_interface(host, begin, make_pod, steps, tmp_path, choice, is_pod_dead):
     before = state_of(host)
-    claim = a_claim(choice)
+    claim = claim_of(choice)
     for last in itertools.count():
         driver, pod = begin(choice), make_pod()
         driver.prepare(claim)
@@ -96,7 +96,7 @@ def test_killed_while_it_brings_an_interface(host, begin, make_pod, steps, tmp_p
 @pytest.mark.parametrize("choice", [WHOLE, SHARED], ids=["whole", "share"])
 def test_killed_while_it_fetches_an_interface_back(host, begin, make_pod, steps, tmp_path, choice, is_pod_dead):
     before = state_of(host)
-    claim = a_claim(choice)
+    claim = claim_of(choice)
     for last in itertools.count():
         driver, pod = begin(choice), make_pod()
         driver.prepare(claim)
@@ -111,7 +111,7 @@ def test_killed_while_it_fetches_an_interface_back(host, begin, make_pod, steps,
     assert last > 1, "there are that many steps"
 
 
-def a_claim(choice):
+def claim_of(choice):
     shared = {"bandwidth": "10M", "share": "s"} if choice == SHARED else {}
     return claim_for(device("eth2", PARAMETERS, **shared))
 

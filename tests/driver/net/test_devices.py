@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import eventually
 
-from dray.driver.net.devices import Choice, device_of, is_offered, names_of
+from dray.driver.net.devices import InterfaceChoice, device_of, is_offered, names_of
 from dray.driver.net.links import Link, PciFacts, pci_facts, read_links
 
 CARD = Link(
@@ -28,19 +28,25 @@ PCI = PciFacts("0000:8a:00.0", "pci0000:80", "0x15b3", "0x1021", 1, "mlx5_0", to
 @pytest.mark.parametrize(
     ("changes", "choice", "expected"),
     [
-        pytest.param({}, Choice(), True, id="a-plain-card"),
-        pytest.param({"is_loopback": True}, Choice(include=("*",), shared=("*",)), False, id="never-the-loopback"),
-        pytest.param({"has_default_route": True}, Choice(), False, id="not-the-default-route"),
-        pytest.param({"has_default_route": True}, Choice(include=("ens*",)), False, id="not-even-by-a-pattern"),
-        pytest.param({"has_default_route": True}, Choice(has_default_route=True), True, id="unless-asked"),
-        pytest.param({"has_default_route": True}, Choice(shared=("ens1f0",)), True, id="a-share-takes-nothing-away"),
-        pytest.param({"type": "veth"}, Choice(), False, id="no-ends-of-other-pods"),
-        pytest.param({"type": "veth"}, Choice(include=("ens*",)), True, id="unless-named"),
-        pytest.param({"has_master": True}, Choice(), False, id="no-ports-of-a-bridge"),
-        pytest.param({"type": "bridge"}, Choice(include=("*",)), False, id="a-bridge-cannot-move"),
-        pytest.param({"type": "bridge"}, Choice(shared=("*",)), True, id="a-bridge-can-be-shared"),
-        pytest.param({}, Choice(include=("eth*",)), False, id="only-what-is-named"),
-        pytest.param({}, Choice(include=("ens*",), exclude=("*f0",)), False, id="exclude-wins"),
+        pytest.param({}, InterfaceChoice(), True, id="a-plain-card"),
+        pytest.param(
+            {"is_loopback": True}, InterfaceChoice(include=("*",), shared=("*",)), False, id="never-the-loopback"
+        ),
+        pytest.param({"has_default_route": True}, InterfaceChoice(), False, id="not-the-default-route"),
+        pytest.param(
+            {"has_default_route": True}, InterfaceChoice(include=("ens*",)), False, id="not-even-by-a-pattern"
+        ),
+        pytest.param({"has_default_route": True}, InterfaceChoice(has_default_route=True), True, id="unless-asked"),
+        pytest.param(
+            {"has_default_route": True}, InterfaceChoice(shared=("ens1f0",)), True, id="a-share-takes-nothing-away"
+        ),
+        pytest.param({"type": "veth"}, InterfaceChoice(), False, id="no-ends-of-other-pods"),
+        pytest.param({"type": "veth"}, InterfaceChoice(include=("ens*",)), True, id="unless-named"),
+        pytest.param({"has_master": True}, InterfaceChoice(), False, id="no-ports-of-a-bridge"),
+        pytest.param({"type": "bridge"}, InterfaceChoice(include=("*",)), False, id="a-bridge-cannot-move"),
+        pytest.param({"type": "bridge"}, InterfaceChoice(shared=("*",)), True, id="a-bridge-can-be-shared"),
+        pytest.param({}, InterfaceChoice(include=("eth*",)), False, id="only-what-is-named"),
+        pytest.param({}, InterfaceChoice(include=("ens*",), exclude=("*f0",)), False, id="exclude-wins"),
     ],
 )
 def test_which_interfaces_are_offered(changes, choice, expected):
@@ -48,7 +54,7 @@ def test_which_interfaces_are_offered(changes, choice, expected):
 
 
 def test_a_card_has_the_attributes_of_dranet():
-    attributes = device_of("any", replace(CARD, pci=PCI), Choice()).attributes
+    attributes = device_of("any", replace(CARD, pci=PCI), InterfaceChoice()).attributes
     values = {
         name: next(v for v in (each.string, each.int_, each.bool_) if v is not None)
         for name, each in attributes.items()
@@ -81,8 +87,10 @@ def test_a_card_has_the_attributes_of_dranet():
 
 
 def test_a_shared_card_gives_out_its_bandwidth():
-    known = device_of("any", CARD, Choice(shared=("ens*",)))
-    unknown = device_of("any", replace(CARD, speed_mbit=None), Choice(shared=("ens*",), unknown_speed_mbit=2500))
+    known = device_of("any", CARD, InterfaceChoice(shared=("ens*",)))
+    unknown = device_of(
+        "any", replace(CARD, speed_mbit=None), InterfaceChoice(shared=("ens*",), unknown_speed_mbit=2500)
+    )
     assert str(known.capacity["bandwidth"].value) == "100G"
     assert str(unknown.capacity["bandwidth"].value) == "2500M"
     assert known.allow_multiple_allocations
@@ -90,7 +98,7 @@ def test_a_shared_card_gives_out_its_bandwidth():
 
 def test_many_addresses_are_cut_between_two_of_them():
     many = tuple(f"10.0.{n}.2/24" for n in range(20))
-    text = device_of("any", replace(CARD, ipv4=many), Choice()).attributes["ipv4"].string
+    text = device_of("any", replace(CARD, ipv4=many), InterfaceChoice()).attributes["ipv4"].string
     assert len(text) <= 64
     assert set(text.split(",")) <= set(many)
 

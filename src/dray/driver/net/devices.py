@@ -16,7 +16,7 @@ _MEGA = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class InterfaceChoice:
     """What the administrator asked for. Patterns are those of a shell and are matched with interface names."""
 
     include: tuple[str, ...] = ()
@@ -27,11 +27,11 @@ class Choice:
     """The bandwidth that shares of an interface without a known speed have together."""
 
 
-def is_shared(link: Link, choice: Choice) -> bool:
+def is_shared(link: Link, choice: InterfaceChoice) -> bool:
     return _matches(link, choice.shared)
 
 
-def is_offered(link: Link, choice: Choice) -> bool:
+def is_offered(link: Link, choice: InterfaceChoice) -> bool:
     """Whether claims may have the interface.
 
     Left out unless the administrator names them: interfaces that the node cannot miss (with the default route, below a
@@ -60,7 +60,7 @@ def names_of(links: Iterable[Link]) -> dict[str, Link]:
     }
 
 
-def device_of(name: str, link: Link, choice: Choice) -> Device:
+def device_of(name: str, link: Link, choice: InterfaceChoice) -> Device:
     shared = is_shared(link, choice)
     return Device(
         name=name,

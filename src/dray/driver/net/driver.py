@@ -15,7 +15,7 @@ from dray.api.resource import AllocatedDeviceStatus, NetworkDeviceData
 from dray.atomic_files import open_private
 from dray.driver.claim_files import ClaimRecords, safe_file_part
 from dray.driver.net.claims import InterfaceRecord, InterfaceUse
-from dray.driver.net.devices import Choice, device_of, is_offered, is_shared, names_of
+from dray.driver.net.devices import InterfaceChoice, device_of, is_offered, is_shared, names_of
 from dray.driver.net.hook import HookRequests
 from dray.driver.net.interfaces import LARGEST_LIMIT, bring_back, bring_in, read_routes
 from dray.driver.net.links import Link, read_links
@@ -44,8 +44,8 @@ class NetDriver(Driver):
     name = "dra.net"
     leaves_traces = True
 
-    def __init__(self, choice: Choice | None = None, *, host: Path = OWN, sysfs: Path = Path("/sys")) -> None:
-        self._choice = choice or Choice()
+    def __init__(self, choice: InterfaceChoice | None = None, *, host: Path = OWN, sysfs: Path = Path("/sys")) -> None:
+        self._choice = choice or InterfaceChoice()
         self._host = host
         self._sysfs = sysfs
         self._one_change = threading.Lock()
@@ -80,7 +80,7 @@ class NetDriver(Driver):
     def configure(self, options: argparse.Namespace) -> None:
         if options.bandwidth < 1:
             raise ValueError("--bandwidth must be at least 1")
-        self._choice = Choice(
+        self._choice = InterfaceChoice(
             include=tuple(options.interface),
             exclude=tuple(options.exclude),
             shared=tuple(options.share),
