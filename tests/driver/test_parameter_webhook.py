@@ -109,6 +109,13 @@ async def test_parameters_are_checked_when_they_are_written(send: Any) -> None:
     assert others[0] == 201
 
 
+async def test_parameters_of_drivers_of_real_devices_are_checked_too(send: Any) -> None:
+    spec = a_claim_spec({"interface": {"dhcp": True}}, "dra.net")
+    status, body = await send(f"{ROOT}/namespaces/default/resourceclaims", {"metadata": {"name": "bad"}, "spec": spec})
+    assert status == 422
+    assert "Object contains unknown field `dhcp` - at `$.interface`" in body["message"]
+
+
 async def test_a_class_may_say_more_than_a_claim(send: Any) -> None:
     debugging = {"kind": "GpuConfig", "debugging": True}
     config = [{"opaque": {"driver": GPU, "parameters": debugging}}]

@@ -121,12 +121,13 @@ def webhook(listen: str, certificate: str, key: str, ready_file: str) -> None:
 
 async def _serve_webhook(listen: str, certificate: Path, key: Path, ready_file: str) -> None:
     from dray.cli.options import parse_address
-    from dray.driver.example import DRIVERS
+    from dray.driver.example import DRIVERS, DRIVERS_OF_HARDWARE
     from dray.driver.parameter_webhook import ParameterWebhook
     from dray.http.server import url_of
     from dray.signals import stop_signal
 
-    serving = ParameterWebhook((make() for make in DRIVERS.values()), certificate, key)
+    drivers = (DRIVERS | DRIVERS_OF_HARDWARE).values()
+    serving = ParameterWebhook((make() for make in drivers), certificate, key)
     url = url_of("https", *await serving.start(*parse_address(listen)))
     click.echo(f"the webhook listens at {url}/")
     if ready_file:
