@@ -201,6 +201,13 @@ def test_a_share_gets_its_bandwidth(host, begin, make_pod):
     assert measured_mbit(pods[1], pods[0], "10.1.0.1") > 50
 
 
+def test_two_shares_of_one_interface_for_one_claim(host, begin, make_pod):
+    driver, pod = begin(SHARED), make_pod()
+    for prepared in driver.prepare(claim_for(*(device("eth2", bandwidth="1G", share=f"s{n}") for n in range(2)))):
+        pod.start_container(prepared.edits)
+    assert pod.interfaces() == {"lo", "eth2", "eth2-1"}
+
+
 def test_all_the_bandwidth_needs_no_limit(host, begin, make_pod):
     driver, pod = begin(SHARED), make_pod()
     [prepared] = driver.prepare(claim_for(device("eth2", bandwidth="10G", share="s")))

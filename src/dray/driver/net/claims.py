@@ -37,16 +37,13 @@ class InterfaceUse(msgspec.Struct, frozen=True):
     share_id: str | None
     config: NetworkConfig
     link: Link
+    name_in_pod: str
     routes: tuple[SavedRoute, ...] = ()
     is_shared: bool = False
     bits_per_second: int | None = None
     is_touched: bool = False
     namespace: tuple[int, int] = (0, 0)
     pod_side: PodSide | None = None
-
-    @property
-    def name_in_pod(self) -> str:
-        return self.config.interface.name or self.link.name
 
 
 class InterfaceRecord(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from dray.driver.net.hook import HookRequests
 from dray.driver.net.interfaces import LARGEST_LIMIT, bring_back, bring_in, read_routes
 from dray.driver.net.links import Link, read_links
 from dray.driver.net.namespaces import OWN, KeptNamespaces, identity, namespace_with_processes, open_events
-from dray.driver.net.parameters import checked, network_config
+from dray.driver.net.parameters import LONGEST_NAME, checked, network_config
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
@@ -178,23 +178,25 @@ class NetDriver(Driver):
 
     def _uses(self, devices: Iterable[AllocatedDevice]) -> tuple[InterfaceUse, ...]:
         offered = self._offered()
-        uses = tuple(self._use(device, offered.get(device.device)) for device in devices)
-        names = [use.name_in_pod for use in uses]
-        for name in names:
-            if names.count(name) > 1:
+        uses = [self._use(device, offered.get(device.device)) for device in devices]
+        given = [use.name_in_pod for use in uses if use.config.interface.name is not None]
+        for name in given:
+            if given.count(name) > 1:
                 raise PrepareError(f"two interfaces of the claim would be called {name}; see interface.name")
-        return uses
+        return tuple(_with_own_names(uses, set(given)))
 
     def _use(self, device: AllocatedDevice, link: Link | None) -> InterfaceUse:
         if link is None:
             raise PrepareError(f"device {device.device} is not on this machine any more")
         shared = is_shared(link, self._choice)
+        config = network_config(device.config)
         return InterfaceUse(
             pool=device.pool,
             device=device.device,
             share_id=device.share_id,
-            config=network_config(device.config),
+            config=config,
             link=link,
+            name_in_pod=config.interface.name or link.name,
             routes=() if shared else read_routes(self._host, link.index),
             is_shared=shared,
             bits_per_second=self._limit(device, link) if shared else None,
@@ -286,6 +288,17 @@ class NetDriver(Driver):
             fcntl.flock(file, fcntl.LOCK_EX)
             self._records.reload()
             yield
+
+
+def _with_own_names(uses: Iterable[InterfaceUse], taken: set[str]) -> Iterator[InterfaceUse]:
+    """Two shares of one interface would have the same name, unless the parameters say otherwise: the second gets a number."""
+    for use in uses:
+        name = use.name_in_pod
+        if use.config.interface.name is None:
+            numbered = (f"{name[: LONGEST_NAME - 3]}-{number}" for number in range(1, 100))
+            name = next(each for each in (name, *numbered) if each not in taken)
+            taken.add(name)
+        yield msgspec.structs.replace(use, name_in_pod=name)
 
 
 def _key(claim_uid: str, number: int) -> str:

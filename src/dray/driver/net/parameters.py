@@ -10,7 +10,8 @@ import msgspec
 from dray.driver.plugin import DeviceConfig, PrepareError
 
 SCOPE_UNIVERSE, SCOPE_LINK = 0, 253
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+LONGEST_NAME = 15
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{LONGEST_NAME}}}")
 _HARDWARE_ADDRESS = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
 _SMALLEST_MTU, _LARGEST_MTU = 68, 65535
 
