@@ -42,7 +42,6 @@ async def problems(target: str, timeout_s: float = 30.0, only: str = "") -> dict
     "target",
     [
         str(FAN),
-        pytest.param("cpu", marks=pytest.mark.torture),
         pytest.param("gpu", marks=pytest.mark.torture),
         pytest.param("nic", marks=pytest.mark.torture),
         pytest.param("gpu-shared", marks=pytest.mark.torture),

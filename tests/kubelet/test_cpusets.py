@@ -1,4 +1,4 @@
-"""Containers stay on the CPUs of their claims and all others off them: with the kernel's own CPU sets, and an imitation of cgroup v2."""
+"""Containers stay on the CPUs of their claims and all others off them: with this machine's own CPU sets, and an imitation of cgroup v2."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from dray.api.cpuset import parse_cpu_list
 from dray.api.meta import ObjectMeta
 from dray.clock import RealClock
 from dray.kubelet.errors import ContainerError
-from dray.kubelet.runtime.cgroup import MOUNT, CgroupTree, CpusetTree, open_cpusets
+from dray.kubelet.runtime.cgroup import MOUNT, CgroupTree, CpusetTree, is_version_2, open_cpusets
 from dray.kubelet.runtime.process import ProcessRuntime
 from tests.kubelet.test_process_runtime import a_spec
 
@@ -60,18 +60,25 @@ def test_with_cgroup_v2_the_last_cpus_are_not_given_away(tree, cpuset_mount):
     assert cpus(cpuset_mount / "ours/burstable/poda/main") == {0, 1, 2, 3}
 
 
-# --- the kernel's own, with cgroup v1
+# --- the kernel's own
 
 
-def why_not() -> str:
-    if not (MOUNT / "cpuset/cpuset.cpus").exists():
+def why_not(*, needs_version_1: bool) -> str:
+    mount = MOUNT if is_version_2() else MOUNT / "cpuset"
+    if not os.access(mount, os.W_OK) or os.geteuid() != 0:
+        return f"{mount} cannot be written: run the tests as root to see this one"
+    if is_version_2() and (needs_version_1 or "cpuset" not in (MOUNT / "cgroup.controllers").read_text()):
         return "this machine has no CPU sets of cgroup v1"
-    if not os.access(MOUNT / "cpuset", os.W_OK):
-        return f"{MOUNT}/cpuset cannot be written: run the tests as root to see this one"
     return "" if len(os.sched_getaffinity(0)) > 1 else "this machine has only one CPU"
 
 
-real_cpusets = pytest.mark.skipif(bool(why_not()), reason=why_not())
+def needs(*, version_1: bool):
+    return pytest.mark.skipif(
+        bool(why_not(needs_version_1=version_1)), reason=why_not(needs_version_1=version_1) or "it can run"
+    )
+
+
+real_cpusets, version_1_only = needs(version_1=False), needs(version_1=True)
 LOOK = """
 import json, os, sys, time
 try:
@@ -91,17 +98,22 @@ print(json.dumps({"allowed": sorted(os.sched_getaffinity(0)), "seen": sorted(see
 
 @pytest.fixture
 def cpusets():
+    """In this machine's own cgroups, of whichever version."""
     name = f"dray-test-{uuid.uuid4().hex[:8]}"
-    tree = CpusetTree.open(name)
-    yield tree
-    for folder in sorted((MOUNT / "cpuset" / name).glob("**/"), reverse=True):
+    yield open_cpusets(name, CgroupTree.open(name))
+    for folder in sorted((MOUNT / ("" if is_version_2() else "cpuset") / name).glob("**/"), reverse=True):
         os.rmdir(folder)
+
+
+def a_runtime(tmp_path, cpusets):
+    cgroups = cpusets if isinstance(cpusets, CgroupTree) else None
+    return ProcessRuntime(tmp_path / "n", RealClock(), cgroups, cpusets=cpusets)
 
 
 async def start(runtime, spec, name="p"):
     """In a pod of its own, which has the same name and UID."""
     pod = Pod(metadata=ObjectMeta(name=name, namespace="ns", uid=name))
-    return await runtime.start_container(pod, await runtime.start_pod(pod, None), spec)
+    return await runtime.start_container(pod, await runtime.start_pod(pod, POD), spec)
 
 
 def a_worker(tmp_path, number, seconds, **fields):
@@ -115,7 +127,7 @@ def told_by(spec):
 @real_cpusets
 async def test_a_process_with_cpus_of_its_own_has_no_neighbours_there(cpusets, tmp_path):
     """The neighbour runs before the claim comes, and is under load all the time."""
-    runtime = ProcessRuntime(tmp_path / "n", RealClock(), cpusets=cpusets)
+    runtime = a_runtime(tmp_path, cpusets)
     mine = max(os.sched_getaffinity(0))
     early, late = a_worker(tmp_path, 1, 20), a_worker(tmp_path, 2, 20)
     pins = ContainerEdits(env=(f"DRA_CPUSET_claim={mine}",))
@@ -132,12 +144,14 @@ async def test_a_process_with_cpus_of_its_own_has_no_neighbours_there(cpusets, t
     assert mine not in told_by(early)["allowed"]
     assert mine not in told_by(late)["seen"]
     await runtime.stop_pod("p")
-    assert mine in cpus(cpusets._root / "shared"), "given back with the pod"
-    for name in ("early", "late"):
+    last = a_worker(tmp_path, 4, 0.01)
+    await (await start(runtime, last, "last")).wait()
+    assert mine in told_by(last)["allowed"], "given back with the pod"
+    for name in ("early", "late", "last"):
         await runtime.stop_pod(name)
 
 
-@real_cpusets
+@version_1_only
 def test_the_groups_outlive_the_agent_and_leftovers_are_swept(cpusets):
     name, mine = cpusets._root.name, max(os.sched_getaffinity(0))
     child = os.fork()
@@ -154,9 +168,9 @@ def test_the_groups_outlive_the_agent_and_leftovers_are_swept(cpusets):
     assert mine in cpus(third._root / "shared")
 
 
-@real_cpusets
+@version_1_only
 async def test_the_last_cpu_is_not_given_away(cpusets, tmp_path):
-    runtime = ProcessRuntime(tmp_path / "n", RealClock(), cpusets=cpusets)
+    runtime = a_runtime(tmp_path, cpusets)
     everything = (cpusets._root / "cpuset.cpus").read_text().strip()
     edits = ContainerEdits(env=(f"DRA_CPUSET_claim={everything}",))
     with pytest.raises(ContainerError, match=f"CPUs {everything}: no CPU would remain for containers"):
@@ -164,7 +178,7 @@ async def test_the_last_cpu_is_not_given_away(cpusets, tmp_path):
     assert cpus(cpusets._root / "shared") == parse_cpu_list(everything)
 
 
-@real_cpusets
+@version_1_only
 def test_containers_with_memory_nodes_only_stay_with_the_others(cpusets):
     mine = max(os.sched_getaffinity(0))
     group = Path(cpusets.place("m", "main", set(), {0})).parent

@@ -20,7 +20,6 @@ from dray.proto import ttrpc_pb2
 
 log = logging.getLogger(__name__)
 
-SOCKET = Path("/var/run/nri/nri.sock")
 PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2
 REQUEST, RESPONSE = 1, 2
 MOST_BYTES = (4 << 20) + 10

@@ -1,11 +1,13 @@
 """Which CPUs and which memory claims get."""
 
+import re
+
 import pytest
 from tests.driver.cpu.machines import HYBRID, TWO_SOCKETS, make_sysfs
 from tests.driver.test_examples import allocated, claim_to_prepare
 
 from dray.api.quantity import Quantity
-from dray.driver import ClaimReference, PrepareError
+from dray.driver import ClaimReference, DeviceConfig, PrepareError
 from dray.driver.cpu import MemoryDriver
 from dray.driver.cpu.choice import choose_cpus
 from dray.driver.cpu.devices import CAPACITY
@@ -57,6 +59,7 @@ async def test_a_device_that_is_gone_and_one_that_is_only_looked_at(make_driver)
         pytest.param({0}, 2, {1, 9}, id="a-whole-core-beside-one-in-use"),
         pytest.param({0, 8, 1}, 1, {9}, id="the-fullest-cache-that-has-room"),
         pytest.param({0, 8}, 5, {1, 2, 3, 10, 11}, id="over-two-caches"),
+        pytest.param({2, 3}, 2, {0, 8}, id="a-whole-core-rather-than-the-fullest-cache"),
         pytest.param(set(range(16)), 1, None, id="none-is-free"),
     ],
 )
@@ -67,6 +70,35 @@ def test_choice(tmp_path, taken, count, expected):
 
 def test_an_odd_cpu_comes_from_a_core_of_one_thread(tmp_path):
     assert choose_cpus(read_cpus(make_sysfs(tmp_path, HYBRID)), set(), 3) == {0, 1, 4}
+
+
+def choice(cpuset, source="FromClaim", **more):
+    return (DeviceConfig(source, {"apiVersion": "v1alpha1", "cpuConfig": {"cpuset": cpuset}, **more}),)
+
+
+async def test_a_claim_may_name_its_cpus(make_driver):
+    driver = make_driver(group_by="machine")
+    assert await given(driver, some_cpus("cpudevmachine", 4, config=choice("2-5"))) == "2-5"
+    assert await given(driver, some_cpus("cpudevmachine", 2, config=choice("")), uid="u-2") == "0,8"
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (choice("1-2"), "cpuConfig.cpuset '1-2' of device cpudevnuma000: the claim has 1 CPUs"),
+        (choice("4"), "CPUs 4 are not offered there"),
+        (choice("0"), "CPUs 0 are in use by another claim"),
+        (choice("first"), "cpuConfig.cpuset 'first': must be a list such as 2-5,8"),
+        (choice("1", "FromClass"), "a class cannot choose CPUs"),
+        (choice("1", cores=2), "unknown field `cores`"),
+        ((DeviceConfig("FromClaim", {"apiVersion": "v9"}),), "apiVersion 'v9': must be v1alpha1"),
+    ],
+)
+async def test_parameters_that_make_no_sense_are_refused(make_driver, config, complaint):
+    driver = make_driver()
+    await given(driver, some_cpus("cpudevnuma000", 2), uid="other")
+    with pytest.raises(PrepareError, match=re.escape(complaint)):
+        await given(driver, some_cpus("cpudevnuma000", 1, config=config))
 
 
 async def test_health_tells_of_cpus_that_went_offline(make_driver):

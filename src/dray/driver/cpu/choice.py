@@ -8,7 +8,8 @@ from dray.driver.cpu.topology import Cpu
 def choose_cpus(group: Iterable[Cpu], taken: Collection[int], count: int) -> set[int] | None:
     """`count` CPUs of the group that are not taken; None if there are fewer.
 
-    They share an L3 cache if one has room for all of them: the fullest such cache, so that larger holes stay whole.
+    They share an L3 cache if one has room for all of them: one with whole cores, and the fullest such cache, so that larger holes
+    stay whole.
     """
     free_by_cache: dict[int, list[Cpu]] = {}
     for cpu in group:
@@ -16,11 +17,17 @@ def choose_cpus(group: Iterable[Cpu], taken: Collection[int], count: int) -> set
             free_by_cache.setdefault(cpu.cache_l3, []).append(cpu)
     roomy = [cpus for cpus in free_by_cache.values() if len(cpus) >= count]
     if roomy:
-        return _of_cache(min(roomy, key=len), count)
+        choices = [(_of_cache(cpus, count), cpus) for cpus in roomy]
+        return min(choices, key=lambda choice: (_parts_of_cores(*choice), len(choice[1])))[0]
     chosen: set[int] = set()
     for cpus in sorted(free_by_cache.values(), key=len, reverse=True):
         chosen |= _of_cache(cpus, min(count - len(chosen), len(cpus)))
     return chosen if len(chosen) == count else None
+
+
+def _parts_of_cores(chosen: set[int], cpus: Iterable[Cpu]) -> int:
+    """How many of the chosen CPUs share their core with somebody else."""
+    return sum(cpu.id in chosen and not cpu.threads <= chosen for cpu in cpus)
 
 
 def _of_cache(free: list[Cpu], count: int) -> set[int]:

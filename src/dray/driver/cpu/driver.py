@@ -18,13 +18,15 @@ from dray.driver.claim_files import ClaimRecords
 from dray.driver.cpu.choice import choose_cpus
 from dray.driver.cpu.claims import CpuRecord, cpus_of
 from dray.driver.cpu.devices import CAPACITY, DRIVER, CpuOptions, GroupBy, Mode, device_of, groups_of
-from dray.driver.cpu.pinning import add_nri_option, granted, nri_socket, variable
+from dray.driver.cpu.parameters import read_parameters, wanted_cpus
+from dray.driver.cpu.pinning import add_nri_option, granted, variable
 from dray.driver.cpu.topology import SYSFS, Cpu, read_cpus, read_pcie_roots
 from dray.driver.nri import NriPlugin, Resources, RuntimeUnreachable
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
     ClaimToPrepare,
+    DeviceConfig,
     DeviceHealth,
     Driver,
     Pool,
@@ -98,7 +100,7 @@ class CpuDriver(Driver):
             exposes_pcie_roots=options.expose_pcie_roots,
         )
         self._look_every_s = LOOK_AT_CPUS_EVERY_S
-        self._runtime = self._plugin(nri_socket(options))
+        self._runtime = self._plugin(options.nri_socket)
 
     def restore(self, data_dir: Path) -> None:
         self._records = ClaimRecords(data_dir / "cpus.json", CpuRecord)
@@ -147,6 +149,9 @@ class CpuDriver(Driver):
         ]
 
     # --- claims
+
+    def check_config(self, config: DeviceConfig) -> None:
+        read_parameters(config)
 
     async def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
         """When it returns, the CPUs are the claim's own: all other containers have left them."""
@@ -224,11 +229,29 @@ class CpuDriver(Driver):
         if group is None:
             raise PrepareError(f"device {device.device}: its CPUs are offline or reserved now")
         count = _amount(device, len(group))
+        wanted = wanted_cpus(device.config)
+        if wanted is not None:
+            return _checked_choice(device.device, wanted, {cpu.id for cpu in group}, taken, count)
         chosen = choose_cpus(group, taken, count)
         if chosen is None:
             free = sum(cpu.id not in taken for cpu in group)
             raise PrepareError(f"device {device.device}: {count} CPUs are claimed, {free} are free on this machine")
         return chosen
+
+
+def _checked_choice(device: str, wanted: set[int], group: set[int], taken: set[int], count: int) -> set[int]:
+    """The CPUs that a claim names itself, if they are as many as it was given, in the group, and free."""
+    problems = [
+        f"CPUs {format_cpu_list(cpus)} are {what}"
+        for cpus, what in ((wanted - group, "not offered there"), (wanted & taken, "in use by another claim"))
+        if cpus
+    ]
+    if len(wanted) != count:
+        problems.append(f"the claim has {count} CPUs")
+    if problems:
+        text = format_cpu_list(wanted)
+        raise PrepareError(f"opaque parameters: cpuConfig.cpuset {text!r} of device {device}: {', '.join(problems)}")
+    return wanted
 
 
 def _amount(device: AllocatedDevice, otherwise: int) -> int:

@@ -18,10 +18,10 @@ from dray.api.quantity import Quantity, QuantityError
 from dray.api.resource import Device, DeviceAttribute, NodeAllocatableResourceMapping
 from dray.driver.claim_files import ClaimRecords
 from dray.driver.cpu.devices import NUMA_NODE, OLD_NUMA_NODES, consumable
-from dray.driver.cpu.pinning import add_nri_option, granted, nri_socket, variable
+from dray.driver.cpu.pinning import add_nri_option, granted, variable
 from dray.driver.cpu.topology import SYSFS, MemoryNode, read_memory
 from dray.driver.nri import NriPlugin, Resources
-from dray.driver.plugin import ClaimReference, ClaimToPrepare, Driver, Pool, PreparedDevice, PrepareError
+from dray.driver.plugin import ClaimReference, ClaimToPrepare, DeviceConfig, Driver, Pool, PreparedDevice, PrepareError
 
 DRIVER = "dra.memory"
 SIZE = f"{DRIVER}/size"
@@ -81,7 +81,7 @@ class MemoryDriver(Driver):
             self._reserved = Quantity.parse(options.reserved_memory).value()
         except QuantityError as error:
             raise ValueError(f"--reserved-memory {options.reserved_memory!r}: {error}") from error
-        self._runtime = self._plugin(nri_socket(options))
+        self._runtime = self._plugin(options.nri_socket)
 
     def restore(self, data_dir: Path) -> None:
         self._records = ClaimRecords(data_dir / "memory.json", MemoryRecord)
@@ -94,6 +94,9 @@ class MemoryDriver(Driver):
         return [Pool(node_name, tuple(map(device_of, self._parts.values())))]
 
     # --- claims
+
+    def check_config(self, config: DeviceConfig) -> None:
+        raise PrepareError("opaque parameters: this driver has none")
 
     def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
         records = self._claims()
@@ -135,6 +138,8 @@ class MemoryDriver(Driver):
             part = self._parts.get(device.device)
             if part is None:
                 raise PrepareError(f"device {device.device}: its memory is not on this machine any more")
+            if device.config:
+                raise PrepareError("opaque parameters: this driver has none")
             if device.admin_access:
                 continue
             nodes.add(part.node)

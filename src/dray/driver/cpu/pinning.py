@@ -5,14 +5,9 @@ writes a variable into a pod's spec, gets nothing.
 """
 
 import argparse
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
-
-from dray.driver.nri import SOCKET
-
-log = logging.getLogger(__name__)
 
 
 class Granted(Protocol):
@@ -37,17 +32,7 @@ def granted(records: Iterable[G], environment: Mapping[str, str], kind: str) -> 
 def add_nri_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nri-socket",
-        default="",
+        type=Path,
         metavar="PATH",
-        help=f"the container runtime's NRI socket, or none; default: {SOCKET} if it is there",
+        help="the container runtime's NRI socket, mostly /var/run/nri/nri.sock; default: containers of a runtime are left alone",
     )
-
-
-def nri_socket(options: argparse.Namespace) -> Path | None:
-    """None where nobody but Dray's node agent places containers."""
-    if options.nri_socket and options.nri_socket != "none":
-        return Path(options.nri_socket)
-    if not options.nri_socket and SOCKET.exists():
-        return SOCKET
-    log.warning("no NRI socket: containers of a container runtime are not bound to what their claims have")
-    return None
