@@ -14,7 +14,7 @@ from dray.cli.main import COMMANDS, cli
 CONTEXT = click.Context(cli)
 # These write a kubeconfig, or hand all options on to a parser of their own.
 WRITE_A_KUBECONFIG = {"up", "apiserver", "kubeconfig"}
-PRINT_OBJECTS = ("cel", "devices", "doctor", "explain", "ledger", "lint", "list", "simulate")
+PRINT_OBJECTS = ("cel", "devices", "doctor", "explain", "ledger", "lint", "list", "simulate", "top")
 
 
 def options_of(name: str) -> dict[str, click.Parameter]:

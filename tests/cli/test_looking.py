@@ -239,6 +239,27 @@ def test_one_look(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_one_look_for_programs(tmp_path: Path) -> None:
+    cluster = busy()
+    why = "0/1 nodes are available: 1 busy. preemption: 0/1 nodes are available: 1 No preemption victims found."
+    cluster.pod["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": why}]}
+    file = written(cluster, tmp_path)
+    found = json.loads(CliRunner().invoke(top, ["-f", file, "-o", "json"]).stdout)
+    assert yaml.safe_load(CliRunner().invoke(top, ["-f", file, "-o", "yaml"]).stdout) == found
+    assert found["pods"] == {"placed": 1, "waiting": 1}
+    counts = {"all": 2, "used": 2, "partlyUsed": 0, "free": 0, "blocked": 0, "tainted": 0}
+    assert found["devices"] == {**counts, "gone": 0}
+    assert found["drivers"] == [{"name": "gpu.example.com", "devices": counts}]
+    (node,) = found["nodes"]
+    assert (node["devices"], node["pods"]["requested"]) == (counts, 1)
+    assert node["cpu"].keys() == node["memory"].keys() == node["pods"].keys() == {"requested", "allocatable"}
+    assert [row["message"] for row in found["waiting"]] == [why]
+    wide = CliRunner().invoke(top, ["-f", file, "-o", "wide"]).stdout
+    assert why in wide
+    assert "BLOCKED" in wide
+    assert "preemption" not in CliRunner().invoke(top, ["-f", file]).stdout
+
+
 def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
     from dray.cli.cluster_source import read_dump
     from dray.explain.overview import (

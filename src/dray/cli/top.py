@@ -12,7 +12,8 @@ import click
 
 from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.main import BrokenWorld
-from dray.cli.output import show_text, terminal_of, without_backticks
+from dray.cli.options import output_option
+from dray.cli.output import show_text, terminal_of, without_backticks, write_document
 from dray.client import Client
 from dray.client.server_check import server_problem
 from dray.event_loop import (
@@ -20,10 +21,7 @@ from dray.event_loop import (
     until_signalled,
 )
 from dray.explain.cluster_objects import ClusterObjects
-from dray.explain.overview import (
-    overview_of,
-    text_of,
-)
+from dray.explain.overview import overview_document, overview_of, text_of
 from dray.visible_text import visible
 
 PROBE_S = 3.0
@@ -35,7 +33,8 @@ PROBE_S = 3.0
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds between two looks."
 )
-def top(files: tuple[str, ...], live: LiveCluster, once: bool, interval: float) -> None:
+@output_option("wide shows whole reasons, and blocked and tainted devices in any case. json and yaml are printed once.")
+def top(files: tuple[str, ...], live: LiveCluster, once: bool, interval: float, output: str) -> None:
     """Devices, nodes and waiting pods on one screen, fullest first. Ctrl-C ends it.
 
     \b
@@ -43,21 +42,27 @@ def top(files: tuple[str, ...], live: LiveCluster, once: bool, interval: float) 
       dray top                      live, the cluster of your kubeconfig
       dray top --once | head        one look, plain text
       dray top -f dump.yaml         the same for a dump
+      dray top -o json              one look, for programs
     """
-    if files or once or not sys.stdout.isatty():
-        show_text(text_of(overview_of(load_dump(files, live).world())))
+    wide = output == "wide"
+    if files or once or output in ("json", "yaml") or not sys.stdout.isatty():
+        view = overview_of(load_dump(files, live).world())
+        if output in ("json", "yaml"):
+            write_document(overview_document(view), output)
+        else:
+            show_text(text_of(view, wide=wide))
         return
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
     # Lines of a log would be drawn across the tables; what is wrong with the server is said in the first line.
     logging.getLogger("dray").setLevel(logging.CRITICAL)
     try:
-        run_loop(until_signalled(_live(live, interval)))
+        run_loop(until_signalled(_live(live, interval, wide=wide)))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
 
 
-async def _live(live: LiveCluster, interval: float) -> None:
+async def _live(live: LiveCluster, interval: float, *, wide: bool) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -85,7 +90,8 @@ async def _live(live: LiveCluster, interval: float) -> None:
                 if now != drawn:
                     drawn = now
                     world = ClusterObjects.of(obj for informer in watched for obj in informer)
-                    text = text_of(overview_of(world), shutil.get_terminal_size().lines, server.problem)
+                    lines = shutil.get_terminal_size().lines
+                    text = text_of(overview_of(world), lines, server.problem, wide=wide)
                     screen.update(Text(visible(without_backticks(text)), no_wrap=True, overflow="crop"), refresh=True)
                 await asyncio.sleep(interval)
     finally:

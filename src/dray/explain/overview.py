@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dray.accounting import AccountingError, ClusterLedger, NodeLedger, PodRef, as_quantity, pod_demand
 from dray.api.core import Pod
@@ -39,13 +40,38 @@ def overview_of(world: ClusterObjects) -> Overview:
     return Overview(world, use, list(cluster), waiting)
 
 
-def text_of(view: Overview, lines: int | None = None, problem: str = "") -> str:
+def overview_document(view: Overview) -> dict[str, Any]:
+    """The same for programs."""
+    by_node = view.devices.by_node()
+    return {
+        "pods": {"placed": _placed(view), "waiting": len(view.waiting)},
+        "devices": {**view.devices.counts.document(), "gone": len(view.devices.gone)},
+        "drivers": [
+            {"name": name, "devices": counts.document()} for name, counts in sorted(view.devices.by_driver().items())
+        ],
+        "nodes": [
+            {
+                "name": ledger.name,
+                "devices": by_node.get(ledger.name, NONE_COUNTED).document(),
+                **{resource: _amounts(ledger, resource) for resource in ("cpu", "memory")},
+                "pods": {"requested": ledger.pod_count, "allocatable": ledger.allocatable("pods")},
+            }
+            for ledger in _fullest_first(view)
+        ],
+        "waiting": [
+            {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "message": _why(pod)}
+            for pod in view.waiting
+        ],
+    }
+
+
+def text_of(view: Overview, lines: int | None = None, problem: str = "", *, wide: bool = False) -> str:
     """All of it, or as much as fits on so many lines: the tables share the room. A `problem` comes first."""
     counts = (len(view.devices.by_driver()), len(view.ledgers), len(view.waiting))
     drivers, nodes, waiting = _rooms(counts, lines - bool(problem) if lines is not None else None)
-    parts = [_headline(view), "", _drivers(view, drivers), "", _nodes(view, nodes)]
+    parts = [_headline(view), "", _drivers(view, drivers, wide=wide), "", _nodes(view, nodes)]
     if view.waiting:
-        parts += ["", _waiting(view.waiting, waiting)]
+        parts += ["", _waiting(view.waiting, waiting, wide=wide)]
     text = "\n".join([problem, *parts] if problem else parts)
     return text if lines is None else "\n".join(text.splitlines()[:lines])
 
@@ -68,23 +94,26 @@ def _rooms(counts: tuple[int, ...], lines: int | None) -> list[int | None]:
 
 
 def _headline(view: Overview) -> str:
-    running = sum(map(is_on_node, view.world.pods))
     gone = len(view.devices.gone)
     return (
-        f"{_plural(len(view.ledgers), 'node')}, {_plural(running, 'pod')} placed, {len(view.waiting)} waiting; "
+        f"{_plural(len(view.ledgers), 'node')}, {_plural(_placed(view), 'pod')} placed, {len(view.waiting)} waiting; "
         f"{view.devices.counts.words()}" + (f", {gone} gone" if gone else "")
     )
+
+
+def _placed(view: Overview) -> int:
+    return sum(map(is_on_node, view.world.pods))
 
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _drivers(view: Overview, room: int | None) -> str:
+def _drivers(view: Overview, room: int | None, *, wide: bool) -> str:
     by_driver = view.devices.by_driver()
     if not by_driver:
         return "no devices are published"
-    others = any(counts.blocked or counts.tainted for counts in by_driver.values())
+    others = wide or any(counts.blocked or counts.tainted for counts in by_driver.values())
     header = ("DRIVER", "DEVICES", "ALL", "USED", "PARTLY", "FREE", *(("BLOCKED", "TAINTED") if others else ()))
     rows = []
     for name, counts in sorted(by_driver.items()):
@@ -97,9 +126,7 @@ def _drivers(view: Overview, room: int | None) -> str:
 def _nodes(view: Overview, room: int | None) -> str:
     by_node = view.devices.by_node()
     rows = []
-    for ledger in sorted(
-        view.ledgers, key=lambda each: (-_fullness(each, by_node.get(each.name, NONE_COUNTED)), natural(each.name))
-    ):
+    for ledger in _fullest_first(view):
         counts = by_node.get(ledger.name, NONE_COUNTED)
         rows.append(
             (
@@ -111,6 +138,13 @@ def _nodes(view: Overview, room: int | None) -> str:
             )
         )
     return columns(("NODE", "DEVICES", "CPU", "MEMORY", "PODS"), _cut(rows, room)) if rows else "no nodes"
+
+
+def _fullest_first(view: Overview) -> list[NodeLedger]:
+    by_node = view.devices.by_node()
+    return sorted(
+        view.ledgers, key=lambda each: (-_fullness(each, by_node.get(each.name, NONE_COUNTED)), natural(each.name))
+    )
 
 
 def _use(counts: UseCounts) -> str:
@@ -134,11 +168,20 @@ def _share(ledger: NodeLedger, resource: str) -> str:
     return f"{bar(used, total)} {as_quantity(resource, used)}/{as_quantity(resource, total)}"
 
 
-def _waiting(pods: Sequence[Pod], room: int | None) -> str:
+def _amounts(ledger: NodeLedger, resource: str) -> dict[str, str]:
+    used, total = ledger.requested(resource), ledger.allocatable(resource)
+    return {"requested": str(as_quantity(resource, used)), "allocatable": str(as_quantity(resource, total))}
+
+
+def _why(pod: Pod) -> str:
+    return next((row.message for row in pod.status.conditions if row.type == "PodScheduled"), "")
+
+
+def _waiting(pods: Sequence[Pod], room: int | None, *, wide: bool) -> str:
     rows = []
     for pod in pods:
-        said = next((row.message for row in pod.status.conditions if row.type == "PodScheduled"), "")
-        rows.append((f"{pod.metadata.namespace}/{pod.metadata.name}", said.partition(" preemption:")[0]))
+        said = _why(pod) if wide else _why(pod).partition(" preemption:")[0]
+        rows.append((f"{pod.metadata.namespace}/{pod.metadata.name}", said))
     return columns(("WAITING POD", "WHY (dray explain pod/NAME tells more)"), _cut(rows, room))
 
 
