@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 from dray.api.codec import shape_document, to_object
 from dray.api.core import Event, Namespace, Node, Pod, PriorityClass, ResourceQuota
