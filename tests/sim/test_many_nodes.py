@@ -63,6 +63,37 @@ async def test_a_second_start_finds_its_slices_and_writes_none(plane, tmp_path):
     assert after == before
 
 
+async def test_a_second_start_compares_each_distinct_list_once(plane, tmp_path, monkeypatch):
+    await (await started(plane, tmp_path)).stop()
+    planned = []
+    monkeypatch.setattr("dray.sim.nodes.SimulatedNodes._publish", lambda *arguments: planned.append(arguments))
+    templates = []
+    make = PoolTemplate.of
+    monkeypatch.setattr(PoolTemplate, "of", lambda *arguments: templates.append(make(*arguments)) or templates[-1])
+    await (await started(plane, tmp_path)).stop()
+    assert planned == []
+    assert [len(each.compared) for each in templates] == [len(each.specs) for each in templates]
+
+
+@pytest.mark.parametrize("spoil", ["deleted", "another device", "another generation"])
+async def test_a_second_start_repairs_what_differs(plane, tmp_path, spoil):
+    await (await started(plane, tmp_path, drivers=("nic",))).stop()
+    client = plane.client("t")
+    victim = next(each for each in (await client.list(SLICES)).items if each.spec.node_name == "node-5")
+    if spoil == "deleted":
+        await client.delete(SLICES, victim.metadata.name)
+    elif spoil == "another device":
+        await client.patch(SLICES, victim.metadata.name, {"spec": {"devices": [{"name": "odd"}]}})
+    else:
+        await client.patch(SLICES, victim.metadata.name, {"spec": {"pool": {"resourceSliceCount": 2}}})
+    await (await started(plane, tmp_path, drivers=("nic",))).stop()
+    driver = DRIVERS["nic"]()
+    (pool,) = driver.pools("node-5")
+    (mine,) = [each for each in (await client.list(SLICES)).items if each.spec.node_name == "node-5"]
+    (wanted,) = desired_specs(Publisher(driver.name, "node-5"), pool, mine.spec.pool.generation)
+    assert same_spec(wanted, mine.spec)
+
+
 WRITES_PER_NODE = 7
 """The node, five slices of a GPU driver, and the taint that the node lifecycle controller takes away."""
 WRITES_FOR_NAMESPACES = 4 * 2

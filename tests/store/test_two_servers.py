@@ -1,4 +1,4 @@
-"""Two API servers on one etcd are one API."""
+"""Two and more API servers on one etcd are one API."""
 
 import asyncio
 import json
@@ -34,9 +34,10 @@ async def send(
 async def servers(
     etcd_address: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[list[RunningServer]]:
+    """Two, or as many as the test is parametrized with."""
     running = []
     stores = []
-    for name in ("one", "two"):
+    for name in map(str, range(getattr(request, "param", 2))):
         store = await open_store(f"etcd://{etcd_address}/{request.node.name}", tmp_path / name)
         stores.append(store)
         running.append(await start_server(store, ServerOptions(tmp_path / name)))
@@ -143,3 +144,41 @@ async def test_a_quota_holds_across_both(servers: list[RunningServer]) -> None:
     assert sorted(status for status, _ in answers) == [201] * 2 + [403] * 6
     _, quota = await send(servers[1], "GET", f"{path}/q")
     assert quota["status"]["used"] == {name: "4"}
+
+
+@pytest.mark.parametrize("servers", [4], indirect=True)
+async def test_four_servers_under_writers_keep_devices_quota_and_names_apart(servers: list[RunningServer]) -> None:
+    """All at once: claims for too few devices, more objects than a quota allows, and the same names everywhere."""
+    hard, path = {"count/secrets": "6"}, "/api/v1/namespaces/default/resourcequotas"
+    await send(servers[0], "POST", path, {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    await send(servers[0], "PATCH", f"{path}/q/status", {"status": {"hard": hard, "used": {"count/secrets": "0"}}})
+    for number in range(12):
+        await send(servers[number % 4], "POST", CLAIMS, a_claim(f"c{number}", a_request(device_class="gold")))
+
+    async def allocate(number: int) -> tuple[int, Document]:
+        result = {"request": "r", "driver": "d.example.com", "pool": "p", "device": f"d{number % 3}"}
+        patch = {"status": {"allocation": {"devices": {"results": [result]}}}}
+        return await send(servers[number % 4], "PATCH", f"{CLAIMS}/c{number}/status", patch)
+
+    async def make(number: int, plural: str, name: str) -> tuple[int, Document]:
+        return await send(
+            servers[number % 4], "POST", f"/api/v1/namespaces/default/{plural}", {"metadata": {"name": name}}
+        )
+
+    allocated, secrets, maps = await asyncio.gather(
+        asyncio.gather(*map(allocate, range(12))),
+        asyncio.gather(*(make(number, "secrets", f"s{number}") for number in range(16))),
+        asyncio.gather(*(make(number, "configmaps", f"same{number // 4}") for number in range(16))),
+    )
+    assert sorted(status for status, _ in allocated) == [200] * 3 + [409] * 9
+    held = [a["status"]["allocation"]["devices"]["results"][0]["device"] for status, a in allocated if status == 200]
+    assert sorted(held) == ["d0", "d1", "d2"]
+    assert sorted(status for status, _ in secrets) == [201] * 6 + [403] * 10
+    assert sorted(status for status, _ in maps) == [201] * 4 + [409] * 12
+    uids = {answer["metadata"]["name"]: answer["metadata"]["uid"] for status, answer in maps if status == 201}
+    for server in servers:
+        _, listed = await send(server, "GET", "/api/v1/namespaces/default/configmaps")
+        stored = {item["metadata"]["name"]: item["metadata"]["uid"] for item in listed["items"]}
+        assert uids.items() <= stored.items()
+    everything = [answer["metadata"]["uid"] for status, answer in (*secrets, *maps) if status == 201]
+    assert len(set(everything)) == 10

@@ -14,6 +14,7 @@ from dray.cli.options import Serving, serving_options
 from dray.clock import RealClock
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
+    give_memory_back,
     raise_file_limit,
     run_loop,
     spare_the_collector,
@@ -117,6 +118,7 @@ async def _serve(options: ServerOptions, serving: Serving) -> None:
             raise serving.cannot_listen(error) from None
         _announce(running, url, serving)
         spare_the_collector(YOUNG_OF_A_SERVER)
+        give_memory_back()
         await stopped
         await running.stop()
     finally:

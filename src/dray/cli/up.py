@@ -21,6 +21,7 @@ from dray.cli.output import ProgressLine
 from dray.clock import RealClock
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
+    give_memory_back,
     raise_file_limit,
     run_loop,
     spare_the_collector,
@@ -196,6 +197,7 @@ async def _serve(options: UpOptions) -> None:
     if loops:
         loops.start()
     await plane.start()
+    give_memory_back()
     if loops:
         loops.connect()
     token = new_token()
@@ -234,6 +236,7 @@ async def _serve(options: UpOptions) -> None:
 async def _start(nodes: "Nodes", count: int, loops: "LoopsProcess | None") -> None:
     with ProgressLine("starting", unit="nodes") as progress:
         await nodes.start(lambda done: progress.at(done, count))
+    give_memory_back()
     if loops:
         await loops.ready()
 

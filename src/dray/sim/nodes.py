@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from dray.api import codec
 from dray.api.meta import OwnerReference
-from dray.api.resource import ResourceSlice
+from dray.api.resource import ResourceSlice, ResourceSliceSpec
 from dray.client import SLICES, Client
 from dray.driver import Driver, DriverPaths, RunningDriver
-from dray.driver.slices import Publisher, plan_pool
+from dray.driver.slices import Publisher, index_of, plan_pool
 from dray.features import FeatureGates
 from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
@@ -137,6 +138,8 @@ class SimulatedNodes:
                 owner = self._owner(node_name)
                 for driver in drivers:
                     template, there = templates[driver.name], existing.get((driver.name, node_name), [])
+                    if template is not None and template.is_published(node_name, there):
+                        continue
                     if template is None or there:
                         await self._publish(driver, node_name, owner, there)
                         continue
@@ -222,6 +225,9 @@ class PoolTemplate:
     """Slices as documents; what is the same on every node is in them as bytes."""
 
     slices: tuple[dict[str, Any], ...]
+    specs: tuple[ResourceSliceSpec, ...]
+    # Numbers of specs, and long lists of slices that were compared with them: lists that are equal are mostly one object.
+    compared: dict[tuple[int, int, int], tuple[object, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, driver: Driver, node_name: str) -> PoolTemplate | None:
@@ -232,8 +238,29 @@ class PoolTemplate:
         if any(pool.name != node_name for pool in pools):
             return None
         publisher = Publisher(driver.name, node_name)
-        plans = [plan_pool(publisher, pool, ()) for pool in pools]
-        return cls(tuple(_template(codec.to_document(each)) for plan in plans for each in plan.creates))
+        planned = [each for pool in pools for each in plan_pool(publisher, pool, ()).creates]
+        return cls(tuple(_template(codec.to_document(each)) for each in planned), tuple(each.spec for each in planned))
+
+    def is_published(self, node_name: str, existing: Sequence[ResourceSlice]) -> bool:
+        """Whether these slices of the node are all that there is to publish."""
+        if len(existing) != len(self.specs):
+            return False
+        numbered = sorted(existing, key=lambda each: each.metadata.name)
+        return all(
+            index_of(each) == number and self._is_equal(number, each.spec, node_name)
+            for number, each in enumerate(numbered)
+        )
+
+    def _is_equal(self, number: int, found: ResourceSliceSpec, node_name: str) -> bool:
+        wanted = self.specs[number]
+        wanted = structs.replace(wanted, node_name=node_name, pool=structs.replace(wanted.pool, name=node_name))
+        key = (number, id(found.devices), id(found.shared_counters))
+        if key in self.compared:
+            wanted = structs.replace(wanted, devices=found.devices, shared_counters=found.shared_counters)
+        if found != wanted:
+            return False
+        self.compared[key] = (found.devices, found.shared_counters)
+        return True
 
     def slices_for(self, node_name: str, owner: OwnerReference) -> Iterator[bytes]:
         owners = [msgspec.to_builtins(owner)]
