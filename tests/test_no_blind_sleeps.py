@@ -24,6 +24,8 @@ TIME_IS_THE_CASE = {
     "security/test_costly_requests.py": 1,
     # A signal at any moment of the start.
     "cli/test_up.py": 1,
+    # Where a process runs is looked at again and again for a while.
+    "peer/test_cpus_of_containers.py": 1,
     # Real timers and recorded pauses.
     "apiserver/test_turns.py": 1,
     "apiserver/exchanges.py": 2,

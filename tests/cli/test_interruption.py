@@ -30,7 +30,7 @@ def until_loaded(process: subprocess.Popen, library: str) -> None:
 
 
 # The first is loaded while the command is still being imported, the second shortly before it waits for its input.
-@pytest.mark.parametrize("library", ["msgspec", "re2"])
+@pytest.mark.parametrize("library", ["msgspec", "_yaml"])
 def test_an_interrupted_command_says_so(library: str) -> None:
     process = subprocess.Popen(
         [BIN / "dray", "lint", "-f", "-"],

@@ -1,6 +1,7 @@
 """Every file in `examples/` on a running cluster: it becomes what its comment says. Programs are run."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from dray.accounting import NodeLedger, PodRef, pod_demand
 from dray.client import ApiError
 from dray.client.rest import APPLY_PATCH
 from dray.client.transport import Call
-from dray.testing import cluster
+from dray.testing import NodePool, cluster
 from tests.waiting import eventually_blocking
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -23,7 +24,9 @@ FEATURES = EXAMPLES / "features"
 
 @pytest.fixture(scope="module")
 def running():
-    with cluster(nodes=3, devices=("gpu", "cpu", "nic")) as running:
+    # The driver of CPUs publishes those of this machine.
+    pool = NodePool(count=3, cpu=str(max(8, os.cpu_count() or 0)), devices=("gpu", "cpu", "nic"))
+    with cluster([pool]) as running:
         running.apply(EXAMPLES / "gpu/classes.yaml")
         yield running
 

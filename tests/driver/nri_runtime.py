@@ -11,7 +11,7 @@ from dray.proto import nri_v1alpha1_pb2 as messages
 from dray.proto import ttrpc_pb2
 
 
-def a_container(id_, **environment):
+def nri_container(id_, **environment):
     return messages.Container(id=id_, env=[f"{name}={value}" for name, value in environment.items()])
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.driver.nri_runtime import StandInRuntime, a_container
+from tests.driver.nri_runtime import StandInRuntime, nri_container
 from tests.waiting import eventually
 
 from dray.driver import nri
@@ -41,15 +41,15 @@ def quick(monkeypatch):
 async def test_containers_get_what_the_rule_says_from_the_beginning_and_after_changes(tmp_path):
     rule = Rules()
     async with (
-        StandInRuntime(tmp_path / "n", [a_container("old")]) as runtime,
+        StandInRuntime(tmp_path / "n", [nri_container("old")]) as runtime,
         a_plugin(tmp_path / "n", rule) as plugin,
     ):
         await runtime.registered.wait()
         assert runtime.cpus == {"old": "0-3"}
         rule.rest = "0-2"
         await plugin.apply()
-        await runtime.create(a_container("pinned", CPUS="3"))
-        await runtime.create(a_container("new"))
+        await runtime.create(nri_container("pinned", CPUS="3"))
+        await runtime.create(nri_container("new"))
         assert runtime.cpus == {"old": "0-2", "pinned": "3", "new": "0-2"}
         await runtime.stop("pinned")
         rule.rest = "0-3"
@@ -66,7 +66,7 @@ async def test_a_change_while_a_container_is_created_reaches_it(tmp_path):
 
     async with StandInRuntime(tmp_path / "n") as runtime, a_plugin(tmp_path / "n", rule) as plugin:
         await runtime.registered.wait()
-        await runtime.create(a_container("new"), meanwhile=change(plugin))
+        await runtime.create(nri_container("new"), meanwhile=change(plugin))
         # The runtime lost the update: the container was created with the CPUs of before.
         await eventually(lambda: runtime.cpus["new"] == "0")
 
@@ -74,7 +74,7 @@ async def test_a_change_while_a_container_is_created_reaches_it(tmp_path):
 async def test_a_runtime_that_restarts_is_met_again(tmp_path):
     rule = Rules()
     async with (
-        StandInRuntime(tmp_path / "n", [a_container("old")]) as runtime,
+        StandInRuntime(tmp_path / "n", [nri_container("old")]) as runtime,
         a_plugin(tmp_path / "n", rule) as plugin,
     ):
         await runtime.registered.wait()
@@ -90,7 +90,7 @@ async def test_a_runtime_that_is_not_there_and_one_that_refuses(tmp_path):
     async with a_plugin(tmp_path / "n", rule) as plugin:
         with pytest.raises(RuntimeUnreachable, match="is not connected"):
             await plugin.apply()
-        async with StandInRuntime(tmp_path / "n", [a_container("old")]) as runtime:
+        async with StandInRuntime(tmp_path / "n", [nri_container("old")]) as runtime:
             await runtime.registered.wait()
             runtime.refuses.add("old")
             rule.rest = "2"
@@ -103,4 +103,4 @@ async def test_calls_that_the_plugin_does_not_know_are_answered(tmp_path):
         await runtime.registered.wait()
         response = await runtime.call_for_status("ValidateContainerAdjustment", messages.Empty())
         assert response.status.code == 12
-        await runtime.create(a_container("still-works"))
+        await runtime.create(nri_container("still-works"))

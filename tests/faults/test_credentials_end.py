@@ -1,7 +1,5 @@
 """Parts that start with credentials that nobody takes: they wait, and go on once that is mended."""
 
-import asyncio
-
 import pytest
 
 from dray.apiserver.security.credentials import local_authority
@@ -60,8 +58,10 @@ async def published(client):
 
 async def wait_for_all(parts, *texts):
     """One of the texts stands in the log of each part, which still runs."""
-    async with asyncio.timeout(60):
-        for part in parts:
-            while not any(text in part.log.read_text() for text in texts):
-                assert part.is_running, part.log.read_text()
-                await asyncio.sleep(0.1)
+    for part in parts:
+
+        def says_it(part=part):
+            assert part.is_running, part.log.read_text()
+            return any(text in part.log.read_text() for text in texts)
+
+        await eventually(says_it, f"one of {texts} in the log", within_s=60)

@@ -328,4 +328,5 @@ class Scheduler:
     async def settled(self) -> None:
         """Wait for everything that is under way."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            # Gathering tasks that have all ended would not give the loop a turn, in which they leave the set.
+            await asyncio.wait(self._tasks)
