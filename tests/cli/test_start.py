@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.waiting import eventually_blocking
 
 COUNTING = (sys.executable, "-X", "importtime", "-m", "dray")
@@ -73,3 +74,17 @@ def test_help_loads_the_command_line_only() -> None:
         "dray", "dray.cli", "dray.cli.keyboard_interrupt", "dray.cli.main", "dray.cli.output", "dray.visible_text",
     }  # fmt: skip
     assert not loaded(found, ("asyncio", "msgspec", "yaml"))
+
+
+@pytest.mark.parametrize(
+    ("command", "needed", "most", "unwanted"),
+    [
+        ("list", "dray.sim.running_clusters", 20, ("dray.api", "dray.client", "dray.apiserver", "dray.scheduler")),
+        ("lint", "dray.validation.lint", 105, ("dray.cel", "dray.client", "dray.scheduler", "aiohttp")),
+    ],
+)
+def test_light_commands_load_little(command: str, needed: str, most: int, unwanted: tuple[str, ...]) -> None:
+    found = modules_of_command(command, "--help")
+    assert needed in found
+    assert not loaded(found, unwanted)
+    assert len(dray_modules(found)) <= most
