@@ -3,6 +3,8 @@
 A mutant is the source with one comparison turned, one condition negated or one call left out. A fixed seed draws the same mutants from the same source.
 A mutant is killed when a test fails that passes without the change. Survivors are either gaps in the tests or equivalent: the latter stand in
 `scripts/mutants.toml` with the reason, and do not count.
+
+With `--defences` the edits are those of `scripts/defences.toml`: each takes one defence away, and the test that it names must fail.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).parent.parent
 DESCRIPTION = Path(__file__).with_suffix(".toml")
+DEFENCES = DESCRIPTION.with_name("defences.toml")
 TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -211,20 +214,50 @@ def described() -> tuple[list[Room], dict[tuple[str, str], str]]:
     return rooms, {(each["file"], each["old"]): each["reason"] for each in read.get("equivalent", [])}
 
 
+@dataclass(frozen=True)
+class Defence:
+    """An attack, the edit that takes away what stops it, and the test that tries it."""
+
+    attack: str
+    edit: Mutant
+    test: str
+
+
+def defences() -> list[Defence]:
+    found = []
+    for each in tomllib.loads(DEFENCES.read_text())["defence"]:
+        path = ROOT / each["file"]
+        text, old = path.read_text(), each["old"]
+        if text.count(old) != 1:
+            raise SystemExit(f"{each['file']} has {text.count(old)} times, not once: {old}")
+        start = text.index(old)
+        room = Room(each["attack"], (each["file"],), (each["test"].partition("::")[0],), strict=True)
+        edit = Mutant(room, path, text.count("\n", 0, start) + 1, start, old, each["new"])
+        found.append(Defence(each["attack"], edit, each["test"]))
+    return found
+
+
 def judged(mutants: list[Mutant], workers: int, limit_s: float) -> Iterator[Verdict]:
+    yield from judged_by(
+        [(mutant, nearest_first(mutant.room, mutant)) for mutant in mutants], workers=workers, limit_s=limit_s
+    )
+
+
+def judged_by(work: list[tuple[Mutant, list[str]]], *, workers: int, limit_s: float) -> Iterator[Verdict]:
+    """Each mutant by its tests, in the order of the list."""
     with tempfile.TemporaryDirectory(prefix="dray-mutants-") as folder, ThreadPoolExecutor(workers) as pool:
         free: SimpleQueue[Workplace] = SimpleQueue()
         for number in range(workers):
             free.put(Workplace(Path(folder) / str(number)))
 
-        def judge(mutant: Mutant) -> Verdict:
+        def judge(asked: tuple[Mutant, list[str]]) -> Verdict:
             workplace = free.get()
             try:
-                return workplace.judge(mutant, nearest_first(mutant.room, mutant), limit_s)
+                return workplace.judge(*asked, limit_s)
             finally:
                 free.put(workplace)
 
-        yield from pool.map(judge, mutants)
+        yield from pool.map(judge, work)
 
 
 def report(verdicts: list[Verdict], least: float) -> int:
@@ -240,6 +273,19 @@ def report(verdicts: list[Verdict], least: float) -> int:
     return 1 if missed or share < least else 0
 
 
+def check_defences(wanted: str, workers: int, limit_s: float) -> int:
+    """Tells of each defence whether its test fails without it."""
+    chosen = [each for each in defences() if wanted in f"{each.attack} {each.edit.path} {each.test}"]
+    missed = 0
+    verdicts = judged_by([(each.edit, [each.test]) for each in chosen], workers=workers, limit_s=limit_s)
+    for each, verdict in zip(chosen, verdicts, strict=True):
+        missed += verdict.killed_by is None
+        held = "held by " if verdict.killed_by else "NOT HELD BY"
+        print(f"{verdict.seconds:4.0f} s  {each.attack}: {held} {each.test}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} attacks are noticed when their defence is gone")
+    return 1 if missed or not chosen else 0
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("rooms", nargs="*", help="names of rooms in scripts/mutants.toml; all of them without")
@@ -249,7 +295,12 @@ def main() -> int:
     options.add_argument("--limit", type=float, default=400, help="seconds for one mutant")
     options.add_argument("--least", type=float, default=0.9, help="share to be killed")
     options.add_argument("--list", action="store_true", help="only show the mutants")
+    options.add_argument(
+        "--defences", nargs="?", const="", metavar="TEXT", help="take defences away, all or those with TEXT"
+    )
     asked = options.parse_args()
+    if asked.defences is not None:
+        return check_defences(asked.defences, asked.workers, asked.limit)
     rooms, equivalent = described()
     sample = [
         mutant

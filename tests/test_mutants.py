@@ -58,6 +58,20 @@ def test_equivalent_mutants_are_still_in_the_source(mutants: ModuleType) -> None
         assert reason
 
 
+def test_defences_name_their_tests(mutants: ModuleType) -> None:
+    """`defences` itself refuses an edit whose old text is not in the source once."""
+    for each in mutants.defences():
+        file, _, name = each.test.partition("::")
+        assert f"def {name.split('::')[-1].partition('[')[0]}(" in (mutants.ROOT / file).read_text(), each.test
+        ast.parse(each.edit.applied())
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_every_attack_is_noticed_when_its_defence_is_gone(mutants: ModuleType) -> None:
+    assert mutants.check_defences("", workers=2, limit_s=300) == 0
+
+
 def test_a_kill_counts_only_if_the_test_passes_without_the_change(mutants: ModuleType, tmp_path: Path) -> None:
     """The verdict of a real mutant, with the real tests of its file."""
     (tmp_path / "tests").mkdir()

@@ -2,12 +2,14 @@
 
 import pytest
 
+from dray.api.core import Pod
+from dray.api.meta import ObjectMeta
 from dray.api.workloads import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, RollingUpdate
 from dray.client import DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, ApiError
 from dray.controllers.daemon_sets import DaemonSetController
 from dray.controllers.deployment_rollout import next_sizes, surge_and_unavailable
-from dray.controllers.deployments import DeploymentController
-from dray.controllers.jobs import JobController, _ranges, backoff_s
+from dray.controllers.deployments import DeploymentController, revision_of
+from dray.controllers.jobs import JobController, _ranges, backoff_s, index_of
 from dray.controllers.replica_sets import ReplicaSetController
 from tests.controllers.builders import node_with_ready
 
@@ -342,6 +344,13 @@ async def test_a_failed_pod_is_replaced_after_a_wait(cluster, monkeypatch):
     await has_pods(cluster, 1)
     await cluster.set_phase((await active(cluster))[0], "Failed")
     await has_pods(cluster, 2)
+
+
+@pytest.mark.parametrize("text", ["", "²", "-1", "1" * 5000, "x"])
+def test_numbers_that_users_write_into_annotations_may_be_none(text):
+    replica_set = ReplicaSet(metadata=ObjectMeta(annotations={"deployment.kubernetes.io/revision": text}))
+    pod = Pod(metadata=ObjectMeta(annotations={"batch.kubernetes.io/job-completion-index": text}))
+    assert (revision_of(replica_set), index_of(pod)) == (0, None)
 
 
 def test_the_wait_before_a_failed_pod_is_replaced_has_a_bound() -> None:

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dray.apiserver.write.patching import json_patch
+from dray.cel import CelRuntimeError, Environment, compile_selector
 from dray.client import CLAIMS, DEVICE_CLASSES, SLICES, connect
 from dray.client.transport import Call
 from tests.builders.manifests import a_claim, a_request
@@ -100,6 +101,13 @@ async def test_a_costly_selector_does_not_stop_the_scheduler(site):
         )
     await eventually(lambda: site.kubectl("get", "pod", "goes", "-o", "jsonpath={.spec.nodeName}"), site.logs)
     await client.close()
+
+
+def test_a_list_that_doubles_has_an_end():
+    """Each step is cheap, and the estimate knows no length. Twenty of them would be a million elements, thirty a billion."""
+    program = compile_selector("[[1]]" + ".map(x, x + x)" * 22 + ".size() > 0", Environment.devices())
+    with pytest.raises(CelRuntimeError, match="list of more than 1000000 elements"):
+        program.value_of({"device": None})
 
 
 def test_copies_of_one_patch_are_counted_together():

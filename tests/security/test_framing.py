@@ -13,7 +13,10 @@ from dray.apiserver.http.listener import Listener
 from dray.apiserver.request.request_info import Request
 from dray.http.connection import MAX_BODY, UNCHECKED_BODY, OpenConnections
 from dray.http.responses import Response
+from tests.apiserver.conftest import Client, server
 from tests.waiting import eventually, let_others_run
+
+__all__ = ["server"]
 
 # Enough for the server to read what a client has sent by then.
 TURNS_TO_READ = 20
@@ -158,6 +161,13 @@ async def test_a_missing_or_malformed_host_is_refused(recorder: Recorder, stream
     writer.write(b"GET /api HTTP/1.1\r\n" + host + b"\r\n")
     assert await status(reader) == 400
     assert not recorder.requests
+
+
+async def test_the_host_header_is_not_repeated(server: Client) -> None:
+    """Whoever reads the answer from a cache would go to the address that somebody else has named."""
+    for path in ("/api", "/apis", "/api/v1", "/version", "/openapi/v3", "/nowhere"):
+        answer = await server.get(path, host="evil.example.com")
+        assert "evil.example.com" not in f"{answer.body}{answer.headers}"
 
 
 class TestBodiesBeforeCredentials:

@@ -210,6 +210,12 @@ async def test_a_request_does_not_stop_the_loop(attacked: Client, name: str) -> 
     assert stalls.longest_s < LONGEST_S, stalls.longest
 
 
+async def test_a_role_of_very_many_permissions_is_not_spelled_out(attacked: Client) -> None:
+    answer = await attacked.send("POST", ROLES, a_role(40, 40, 40), user=TENANT)
+    assert answer.status == 403
+    assert "the rules spell out 64000 permissions, at most" in answer.body["message"]
+
+
 async def test_a_policy_of_many_long_expressions_does_not_stop_the_loop(attacked: Client) -> None:
     """Neither when it is written, nor when the first request has to be judged by it."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"

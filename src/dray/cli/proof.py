@@ -12,6 +12,7 @@ from typing import IO
 import click
 import msgspec
 
+from dray.api.errors import DecodeError
 from dray.cli.cluster_source import LiveCluster, live_options
 from dray.cli.main import EXIT_NO, BrokenWorld
 from dray.cli.output import Coloured, show_line
@@ -77,9 +78,12 @@ def _check_recording(path: Path, report: Report) -> int:
     except msgspec.DecodeError as problem:
         raise click.UsageError(f"{path} is not a recording of dray proof: {problem}") from None
     pasts = ObjectPasts(changes_of_one=None, deleted_objects=len(history))
-    for each in history.records:
-        pasts.take(each)
-    found = check(history)
+    try:
+        for each in history.records:
+            pasts.take(each)
+        found = check(history)
+    except DecodeError as problem:
+        raise click.UsageError(f"{path} holds an object that cannot be read: {problem}") from None
     for violation in found.violations:
         report(violation, pasts.of(violation))
     _print_result(len(found.violations), found.events, found.changes)

@@ -259,4 +259,4 @@ def _edition_of(replica_set: ReplicaSet) -> str:
 
 def revision_of(replica_set: ReplicaSet) -> int:
     text = replica_set.metadata.annotations.get(REVISION, "")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0

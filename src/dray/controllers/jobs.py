@@ -53,7 +53,7 @@ def backoff_s(failed: int) -> float:
 
 def index_of(pod: Pod) -> int | None:
     text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 11 else None
 
 
 def completed_indexes(pods: Iterable[Pod], completions: int) -> set[int]:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from dray.proof.acknowledged_writes import check_writes
-from dray.proof.history import History, Listed, SeenEvent, Write
+from dray.proof.history import History, Listed, SeenEvent, Write, metadata_of
 from dray.proof.reads import check_reads
 from dray.proof.replay import (
     Replay,
@@ -54,7 +54,7 @@ def check(history: History, *, bound_must_fit: bool = False) -> ProofReport:
         violations += replay.apply(record)
         status = record.document.get("status")
         if record.key.resource.startswith("resourceclaims.") and isinstance(status, dict) and status.get("allocation"):
-            allocations.add((str(record.key), str(record.document["metadata"].get("uid"))))
+            allocations.add((str(record.key), str(metadata_of(record.document).get("uid"))))
     return ProofReport(
         tuple(sorted(violations, key=lambda each: each.revision)),
         reads=sum(1 for _ in history.reads),

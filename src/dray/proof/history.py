@@ -168,7 +168,7 @@ def metadata_of(document: Document) -> Document:
 
 def revision_of(document: Document) -> int:
     text = str(metadata_of(document).get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def key_of(resource: str, document: Document) -> ObjectKey:

@@ -35,6 +35,10 @@ EXPIRES_AFTER_S = 3600
 _BYTES_OF_ONE_COMMIT = 500_000
 # Where objects lie. A store without them may still hold etcd's tick.
 OBJECTS = "/registry/"
+# The end of the year 9999, in seconds since 1970.
+LAST_MOMENT = 253402300799
+# The sequence numbers of a later one would not fit into the file.
+LAST_REVISION = (2**63 - 1) // tables.MAX_OPERATIONS - 2_000_000
 # How many of the oldest keys are looked at to tell one cluster from another; most of them never change.
 _COMPARED_KEYS = 50
 
@@ -143,7 +147,7 @@ class Backup:
             self._connection = tables.connect_writer(path)
             path.chmod(0o600)
             self._prepare(must_exist)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
             raise StoreError(f"{path} is no backup that can be read: {error}") from error
 
     def _prepare(self, must_exist: bool) -> None:
@@ -161,15 +165,22 @@ class Backup:
     @property
     def revision(self) -> int:
         """The last one that was copied; 0 if none was."""
-        return tables.number(self._connection, "revision")
+        with _damage_named(self.path):
+            return int(_number(tables.number(self._connection, "revision"), LAST_REVISION))
 
     def moments(self) -> list[tuple[float, int]]:
         """When something new was copied, in seconds since 1970, and up to which revision; oldest first."""
-        return self._connection.execute("SELECT at, revision FROM moments ORDER BY rowid").fetchall()
+        with _damage_named(self.path):
+            found = self._connection.execute("SELECT at, revision FROM moments ORDER BY rowid").fetchall()
+            return [(_number(at, LAST_MOMENT), int(_number(revision, LAST_REVISION))) for at, revision in found]
 
     def gaps(self) -> list[tuple[int, int]]:
         """Revisions of which the states in between are not known."""
-        return self._connection.execute("SELECT after, before FROM gaps ORDER BY after").fetchall()
+        with _damage_named(self.path):
+            found = self._connection.execute("SELECT after, before FROM gaps ORDER BY after").fetchall()
+            return [
+                (int(_number(after, LAST_REVISION)), int(_number(before, LAST_REVISION))) for after, before in found
+            ]
 
     async def copy(self, source: BackupSource, now: float) -> int:
         """Adds what the source has and the file has not, and returns the number of versions that were added."""
@@ -244,7 +255,7 @@ class Backup:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         unfinished = target.with_name(f"{target.name}.restoring")
         unfinished.unlink(missing_ok=True)
-        with closing(tables.connect_writer(unfinished)) as connection:
+        with _damage_named(self.path), closing(tables.connect_writer(unfinished)) as connection:
             unfinished.chmod(0o600)
             tables.prepare(connection, unfinished)
             with _transaction(connection):
@@ -274,9 +285,10 @@ class Backup:
         if (await store.list(OBJECTS, limit=1)).entries:
             raise NotRestorable("the store holds objects already; a restore needs an empty one")
         count = 0
-        for puts in self._commits_of(revision):
-            await store.commit(puts)
-            count += len(puts)
+        with _damage_named(self.path):
+            for puts in self._commits_of(revision):
+                await store.commit(puts)
+                count += len(puts)
         return count
 
     def _commits_of(self, revision: int) -> Iterator[list[Put]]:
@@ -294,6 +306,21 @@ class Backup:
             size += len(value)
         if puts:
             yield puts
+
+
+def _number(value: object, most: float) -> float:
+    if not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no number between 0 and {most}")
+    return value
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """SQLite keeps what was written, of any type; a file that others had in their hands may hold anything."""
+    try:
+        yield
+    except (sqlite3.Error, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise StoreError(f"{path} cannot be read or restored: {error}") from error
 
 
 @contextmanager

@@ -97,9 +97,12 @@ class EtcdConnection:
 
     async def write(self, call: Callable[[EtcdEndpoint], Any], request: Any) -> Any:
         try:
-            return await self._authorized(call, request)
+            answer = await self._authorized(call, request)
         except grpc.RpcError as error:
             raise self.translate(error) from error
+        if answer is None:  # gRPC could not read it
+            raise self._unreadable()
+        return answer
 
     async def _authorized(self, call: Callable[[EtcdEndpoint], Any], request: Any) -> Any:
         metadata = await self.metadata()
@@ -140,6 +143,9 @@ class EtcdConnection:
         kind = StoreRefuses if is_refused else StoreUnavailable
         return kind(f"etcd at {','.join(self._address.endpoints)}: {text or code.name}")
 
+    def _unreadable(self) -> StoreUnavailable:
+        return StoreUnavailable(f"etcd at {','.join(self._address.endpoints)}: an answer cannot be read")
+
     def _take_renewed_certificates(self) -> None:
         if not self._address.tls:
             return
@@ -161,6 +167,8 @@ class EtcdConnection:
             stream = self.endpoint.watch.Watch(requests(), metadata=await self.metadata())
             try:
                 async for response in stream:
+                    if response is None:
+                        raise self._unreadable()
                     yield response
             finally:
                 wanted.set()
