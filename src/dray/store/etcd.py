@@ -307,6 +307,8 @@ class EtcdStore(StoreBase):
 
 
 def _failed(preconditions: Sequence[Precondition], responses: Sequence[Any]) -> Iterable[str]:
+    if len(responses) != len(preconditions):
+        raise StoreUnavailable(f"etcd answered {len(responses)} of {len(preconditions)} questions")
     for wanted, response in zip(preconditions, responses, strict=True):
         kvs = response.response_range.kvs
         if (kvs[0].mod_revision if kvs else 0) != wanted.revision:

@@ -110,9 +110,11 @@ class ConversionWebhooks:
         question = _canonical({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": request})
         try:
             answer = await self._caller.post(conversions.client, question, TIMEOUT_S)
-            made = await in_thread_if_large(len(answer), lambda: _converted(answer, uid, version))
-        except (CallFailed, DecodeError, ValueError) as error:
+        except CallFailed as error:
             raise _failed(f"conversion webhook for {source} failed: {error}") from None
+        made = await in_thread_if_large(len(answer), lambda: _converted_or_why_not(answer, uid, version))
+        if isinstance(made, str):
+            raise _failed(f"conversion webhook for {source} failed: {made}")
         if len(made) != len(documents):
             raise _failed(f"conversion webhook for {source} returned {len(made)} objects, expected {len(documents)}")
         for at, (document, found) in enumerate(zip(documents, made, strict=True)):
@@ -138,6 +140,14 @@ def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 def _failed(text: str) -> ApiError:
     return ApiError(500, "", text)
+
+
+def _converted_or_why_not(answer: bytes, uid: str, version: str) -> list[Any] | str:
+    """No exception leaves it: that would keep the whole answer until the loop lets go of it, which takes as long as reading it."""
+    try:
+        return _converted(answer, uid, version)
+    except (DecodeError, ValueError) as error:
+        return str(error)
 
 
 def _converted(answer: bytes, uid: str, version: str) -> list[Any]:
