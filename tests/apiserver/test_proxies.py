@@ -20,7 +20,7 @@ from tests.security.test_node_credentials import PODS, kubelet, node_pod, node_t
 from tests.waiting import eventually_blocking
 
 from dray.apiserver.request.request_info import User
-from dray.apiserver.subresources.proxies import ProxyTarget, is_proxyable
+from dray.apiserver.subresources.proxies import Proxies, ProxyTarget, is_proxyable
 from dray.http.proxied import BrokenAnswer
 from dray.testing import cluster
 
@@ -51,6 +51,13 @@ async def test_names_that_make_no_sense(server: Client, name: str) -> None:
     assert ProxyTarget.of("pod", "p:web") == ProxyTarget("", "p", "web")
 
 
+def proxies_of(server: Client) -> Proxies:
+    """Those that have passed something on."""
+    requests: Any = server.running.server._on_special["pods", "proxy"].__self__  # type: ignore[attr-defined]
+    assert isinstance(requests._proxies, Proxies)
+    return requests._proxies
+
+
 async def body_of(answer: Answer) -> bytes:
     return b"".join([piece async for piece in answer.stream])
 
@@ -63,8 +70,7 @@ async def test_the_agent_of_a_node(server: Client, tmp_path: Path) -> None:
         path = "/api/v1/nodes/n1/proxy/metrics/cadvisor?a=b%20c"
         answer = await server.get(path, authorization="Bearer secret", accept="text/html")
         assert await body_of(answer) == b"hello"
-        proxies = server.running.server._proxies
-        assert proxies is not None
+        proxies = proxies_of(server)
         assert proxies._open == 0
         unread = await server.get(path)
         assert proxies._open == 1
@@ -117,9 +123,7 @@ async def test_answers_that_are_none(server: Client, tmp_path: Path, said: bytes
         for _ in range(3):
             answer = await server.get("/api/v1/nodes/n1/proxy/")
             assert (answer.status, text in answer.body["message"]) == (503, True), answer.body
-    proxies = server.running.server._proxies
-    assert proxies is not None
-    assert proxies._open == 0
+    assert proxies_of(server)._open == 0
 
 
 @pytest.mark.parametrize(
