@@ -39,3 +39,6 @@ async def test_nobody_binds_a_role_they_do_not_hold(world: World) -> None:
     await world.refused(
         f"{RBAC}:clusterrolebindings", binding("cluster-admin"), binding("cluster-admin", subject="bob"), user=ALICE
     )
+    labelled = {**binding("cluster-admin"), "metadata": meta("b", labels={"a": "b"})}
+    # Who is bound to what stays as it is.
+    await world.admit(f"{RBAC}:clusterrolebindings", labelled, binding("cluster-admin"), user=ALICE)
