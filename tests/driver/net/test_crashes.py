@@ -71,8 +71,15 @@ def steps(monkeypatch):
     return Steps(monkeypatch)
 
 
-@pytest.mark.parametrize("is_pod_dead", [False, True], ids=["pod-lives", "pod-died"])
-@pytest.mark.parametrize("choice", [WHOLE, SHARED], ids=["whole", "share"])
+@pytest.mark.parametrize(
+    ("choice", "is_pod_dead"),
+    [
+        pytest.param(WHOLE, False, id="whole-pod-lives"),
+        pytest.param(WHOLE, True, id="whole-pod-died", marks=pytest.mark.torture),
+        pytest.param(SHARED, False, id="share-pod-lives", marks=pytest.mark.torture),
+        pytest.param(SHARED, True, id="share-pod-died"),
+    ],
+)
 def test_killed_while_it_brings_an_interface(host, begin, make_pod, steps, tmp_path, choice, is_pod_dead):
     before = state_of(host)
     claim = claim_of(choice)
@@ -92,8 +99,15 @@ def test_killed_while_it_brings_an_interface(host, begin, make_pod, steps, tmp_p
     assert last > 8, "there are that many steps"
 
 
-@pytest.mark.parametrize("is_pod_dead", [False, True], ids=["pod-lives", "pod-died"])
-@pytest.mark.parametrize("choice", [WHOLE, SHARED], ids=["whole", "share"])
+@pytest.mark.parametrize(
+    ("choice", "is_pod_dead"),
+    [
+        pytest.param(WHOLE, False, id="whole-pod-lives", marks=pytest.mark.torture),
+        pytest.param(WHOLE, True, id="whole-pod-died"),
+        pytest.param(SHARED, False, id="share-pod-lives"),
+        pytest.param(SHARED, True, id="share-pod-died", marks=pytest.mark.torture),
+    ],
+)
 def test_killed_while_it_fetches_an_interface_back(host, begin, make_pod, steps, tmp_path, choice, is_pod_dead):
     before = state_of(host)
     claim = claim_of(choice)
