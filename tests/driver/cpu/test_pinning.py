@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.driver.cpu.machines import PARTLY_OFFLINE, TWO_SOCKETS, make_sysfs
 from tests.driver.cpu.test_claims import some_cpus
-from tests.driver.nri_runtime import StandInRuntime, a_container
+from tests.driver.nri_runtime import StandInRuntime, nri_container
 from tests.driver.test_examples import allocated, claim_to_prepare
 
 from dray.api.codec import to_object
@@ -31,7 +31,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 async def runtime(tmp_path):
-    async with StandInRuntime(tmp_path / "n", [a_container("other")]) as runtime:
+    async with StandInRuntime(tmp_path / "n", [nri_container("other")]) as runtime:
         yield runtime
 
 
@@ -66,7 +66,7 @@ def cpus(runtime, name):
 
 
 def container_of(id_, prepared):
-    return a_container(id_, **dict(entry.split("=") for entry in prepared[0].edits.env))
+    return nri_container(id_, **dict(entry.split("=") for entry in prepared[0].edits.env))
 
 
 async def test_others_leave_the_cpus_before_the_claim_is_prepared(a_life, runtime):
@@ -75,7 +75,7 @@ async def test_others_leave_the_cpus_before_the_claim_is_prepared(a_life, runtim
     prepared = await driver.prepare(claim_to_prepare(some_cpus("cpudevnuma000", 2)))
     assert cpus(runtime, "other") == set(range(16)) - {0, 8}
     await runtime.create(container_of("mine", prepared))
-    await runtime.create(a_container("liar", DRA_CPUSET_u_1="0,8", DRA_CPU_GRANT_u_1="guessed"))
+    await runtime.create(nri_container("liar", DRA_CPUSET_u_1="0,8", DRA_CPU_GRANT_u_1="guessed"))
     assert (cpus(runtime, "mine"), cpus(runtime, "liar")) == ({0, 8}, set(range(16)) - {0, 8})
     await runtime.stop("mine")
     await driver.unprepare(ClaimReference("ns", "c", "u-1"))
@@ -105,7 +105,7 @@ async def test_a_runtime_that_is_away_is_waited_for(a_life, runtime):
     runtime.hang_up()
     with pytest.raises(PrepareError, match="other containers cannot be kept off CPUs 0,8: "):
         await driver.prepare(claim_to_prepare(some_cpus("cpudevnuma000", 2)))
-    async with StandInRuntime(runtime.socket, [a_container("other")]) as again:
+    async with StandInRuntime(runtime.socket, [nri_container("other")]) as again:
         await again.registered.wait()
         assert 0 not in cpus(again, "other")
         await driver.prepare(claim_to_prepare(some_cpus("cpudevnuma000", 2)))
