@@ -649,9 +649,10 @@ async def _run_hooks(hooks: Iterable[Hook], state: Mapping[str, Any]) -> None:
 
 
 async def _run_hooks_inside(waiting: _WaitingProcess, hooks: Sequence[Hook], state: dict[str, Any]) -> None:
-    """Runs the hooks while the process waits in its namespaces. They may change those, by the number in the state."""
-    if not hooks:
-        return
+    """Runs the hooks while the process waits in its namespaces. They may change those, by the number in the state.
+
+    Without hooks, too, the container has started only when its namespaces are there: further commands run in them.
+    """
     try:
         await _run_hooks(hooks, state | {"pid": await waiting.inner_pid()})
     except BaseException:
