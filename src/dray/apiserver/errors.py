@@ -186,13 +186,12 @@ def too_large(limit: int) -> ApiError:
 
 def invalid(group: str, kind: str, name: str, found: Iterable[FieldErrorLike]) -> ApiError:
     """422 from field errors, in the order found, each once."""
-    errors = list({str(error): error for error in found}.values())
+    errors = {str(error): error for error in found}
     causes = []
-    for error in errors:
-        text = str(error)
+    for text, error in errors.items():
         message = text.removeprefix(f"{error.field}: ") if error.field else text
         causes.append({"reason": CAUSE_REASONS.get(error.type, error.type), "message": message, "field": error.field})
-    texts = [str(error) for error in errors]
+    texts = list(errors)
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     subject = f"{kind}.{group}" if group else kind
     return ApiError(

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -282,7 +283,8 @@ class Server:
         except errors.DevicesHeld as error:
             response = failure(error if await self._may_see(user, error.holders) else error.without_names())
         except ApiError as error:
-            response = failure(error)
+            # A large request can have as many mistakes.
+            response = await in_thread_if_large(len(request.body), partial(failure, error))
         response.warnings = [*call.warnings, *response.warnings]
         return in_media_type(response, call.response_format, query)
 
