@@ -15,7 +15,6 @@ from tests.security.test_node_credentials import PODS, kubelet, node_pod, node_t
 from tests.waiting import eventually
 
 from dray.apiserver.request.request_info import User
-from dray.apiserver.subresources.agent_requests import AgentRequests
 from dray.apiserver.subresources.pod_streams import PodStreams
 from dray.http.tunnel import MAX_HELD
 
@@ -31,12 +30,6 @@ UPGRADE = {
     "x_stream_protocol_version": "v4.channel.k8s.io,v3.channel.k8s.io",
 }
 EXEC = f"{PODS}/p/exec?command=cat&command=a%20b%26c&stdin=true&stdout=true&stderr=false&tty=1"
-
-
-def agent_requests(server: Client) -> AgentRequests:
-    requests = server.running.server._on_special["pods", "exec"].__self__  # type: ignore[attr-defined]
-    assert isinstance(requests, AgentRequests)
-    return requests
 
 
 def a_role(*verbs: str) -> dict[str, Any]:
@@ -192,7 +185,7 @@ async def test_bytes_go_both_ways_until_one_side_ends(server: Client, tmp_path: 
         for size in (1, 1000, 100_000):
             writer.write(b"x" * size)
             assert await reader.readexactly(size) == b"X" * size
-        streams = agent_requests(server)._pod_streams
+        streams = server.running.server._agent_requests._pod_streams
         assert streams is not None
         assert streams._open == 1
         writer.close()
@@ -223,7 +216,7 @@ async def test_a_client_that_never_reads_does_not_fill_the_servers_memory(server
 async def test_no_more_streams_than_allowed_at_once(server: Client, tmp_path: Path) -> None:
     async with kubelet(server.running, UPGRADED, tmp_path) as (_, port):
         await node_that_serves_logs(server, "127.0.0.1", port)
-        requests = agent_requests(server)
+        requests = server.running.server._agent_requests
         requests._pod_streams = PodStreams(requests._agents(), most=0)
         answer = await server.send("POST", EXEC, **UPGRADE)
     assert answer.status == 429

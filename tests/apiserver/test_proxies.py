@@ -53,9 +53,9 @@ async def test_names_that_make_no_sense(server: Client, name: str) -> None:
 
 def proxies_of(server: Client) -> Proxies:
     """Those that have passed something on."""
-    requests: Any = server.running.server._on_special["pods", "proxy"].__self__  # type: ignore[attr-defined]
-    assert isinstance(requests._proxies, Proxies)
-    return requests._proxies
+    proxies = server.running.server._agent_requests._proxies
+    assert proxies is not None
+    return proxies
 
 
 async def body_of(answer: Answer) -> bytes:

@@ -20,7 +20,6 @@ from dray.driver import running_driver as running_room
 from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata
 from dray.driver.prepare import ClaimPreparer
 from dray.proto import dra_v1_pb2, dra_v1_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
-from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 
 @pytest.fixture
@@ -97,15 +96,6 @@ async def test_killed_before_the_cdi_file_nothing_is_held(rig, monkeypatch):
 
 
 # --- sockets
-
-
-@pytest.fixture
-async def plane(tmp_path):
-    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data", with_controllers=False, with_scheduler=False))
-    await plane.start()
-    await plane.client("test").create(NODES, {"metadata": {"name": "n1"}})
-    yield plane
-    await plane.stop()
 
 
 async def a_running_driver(plane, tmp_path):

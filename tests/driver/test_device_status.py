@@ -6,9 +6,8 @@ import pytest
 from tests.waiting import eventually
 
 from dray.api.resource import AllocatedDeviceStatus, NetworkDeviceData
-from dray.client import CLAIMS, NODES
+from dray.client import CLAIMS
 from dray.driver import ClaimReference, Device, Driver, DriverPaths, Pool, RunningDriver
-from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 
 class PortDriver(Driver):
@@ -16,15 +15,6 @@ class PortDriver(Driver):
 
     def pools(self, node_name):
         return [Pool(node_name, (Device(name="p0"),))]
-
-
-@pytest.fixture
-async def plane(tmp_path):
-    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data", with_controllers=False, with_scheduler=False))
-    await plane.start()
-    await plane.client("test").create(NODES, {"metadata": {"name": "n1"}})
-    yield plane
-    await plane.stop()
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import aiohttp
 import pytest
 from tests.waiting import eventually
 
-from dray.client import NODES, SLICES
+from dray.client import SLICES
 from dray.driver import Device, Driver, DriverPaths, Pool, RunningDriver
 from dray.driver import running_driver as running_room
 from dray.driver.running_driver import serve_health_and_metrics
-from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 
 class GrowingDriver(Driver):
@@ -49,15 +48,6 @@ class GrowingDriver(Driver):
 
     def add_metrics(self, registry):
         registry.computed_gauge("grow_devices", "Devices.", lambda: [({}, self.devices)])
-
-
-@pytest.fixture
-async def plane(tmp_path):
-    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data", with_controllers=False, with_scheduler=False))
-    await plane.start()
-    await plane.client("test").create(NODES, {"metadata": {"name": "n1"}})
-    yield plane
-    await plane.stop()
 
 
 @pytest.fixture

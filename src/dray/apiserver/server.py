@@ -168,11 +168,12 @@ class Server:
             "DELETE": self._delete_collection,
         }
         self._on_part: dict[str, Handler] = {"get": self._get, "update": self._update, "patch": self._patch}
+        self._agent_requests = AgentRequests(core, self._reader, access.agents, self._check_create)
         self._on_special: dict[tuple[str, str], Handler] = {
             ("pods", "binding"): self._bind,
             ("pods", "eviction"): self._evict,
             ("serviceaccounts", "token"): self._token,
-            **AgentRequests(core, self._reader, access.agents, self._check_create).handlers(),
+            **self._agent_requests.handlers(),
         }
         self._tasks: list[Callable[[], Awaitable[None]]] = []
 

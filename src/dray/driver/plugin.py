@@ -5,7 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+
+import msgspec
 
 from dray.api.cdi import ContainerEdits
 from dray.api.core import NodeSelector
@@ -13,11 +15,17 @@ from dray.api.quantity import Quantity
 from dray.api.resource import AllocatedDeviceStatus, CounterSet, Device, ResourceClaim
 from dray.telemetry import Registry
 
+T = TypeVar("T")
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
 class PrepareError(Exception):
     """Raised by `prepare` or `unprepare`: this claim cannot be served now; the kubelet shows the text and tries again."""
+
+
+def wrong_parameter(field: str, value: object, why: str) -> PrepareError:
+    """For opaque parameters that a driver cannot follow."""
+    return PrepareError(f"opaque parameters: {field} {value!r}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,13 @@ class DeviceConfig:
     @property
     def is_from_class(self) -> bool:
         return self.source == "FromClass"
+
+    def read(self, shape: type[T]) -> T:
+        """The parameters as a msgspec struct; PrepareError names the field that does not fit."""
+        try:
+            return msgspec.convert(self.parameters, shape)
+        except msgspec.ValidationError as error:
+            raise PrepareError(f"opaque parameters: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dray.driver.cpu.claims import CpuRecord, cpus_of
 from dray.driver.cpu.devices import CAPACITY, DRIVER, CpuOptions, GroupBy, Mode, device_of, groups_of
 from dray.driver.cpu.parameters import read_parameters, wanted_cpus
 from dray.driver.cpu.pinning import add_nri_option, granted, variable
-from dray.driver.cpu.topology import SYSFS, Cpu, read_cpus, read_pcie_roots
+from dray.driver.cpu.topology import Cpu, read_cpus, read_pcie_roots
 from dray.driver.nri import NriPlugin, Resources, RuntimeUnreachable
 from dray.driver.plugin import (
     AllocatedDevice,
@@ -33,6 +33,7 @@ from dray.driver.plugin import (
     PreparedDevice,
     PrepareError,
 )
+from dray.driver.sysfs import SYSFS
 
 log = logging.getLogger(__name__)
 

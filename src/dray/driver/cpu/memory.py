@@ -19,9 +19,10 @@ from dray.api.resource import Device, DeviceAttribute, NodeAllocatableResourceMa
 from dray.driver.claim_files import ClaimRecords
 from dray.driver.cpu.devices import NUMA_NODE, OLD_NUMA_NODES, consumable
 from dray.driver.cpu.pinning import add_nri_option, granted, variable
-from dray.driver.cpu.topology import SYSFS, MemoryNode, read_memory
+from dray.driver.cpu.topology import MemoryNode, read_memory
 from dray.driver.nri import NriPlugin, Resources
 from dray.driver.plugin import ClaimReference, ClaimToPrepare, DeviceConfig, Driver, Pool, PreparedDevice, PrepareError
+from dray.driver.sysfs import SYSFS
 
 DRIVER = "dra.memory"
 SIZE = f"{DRIVER}/size"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dray.api.cpuset import parse_cpu_list
-from dray.driver.plugin import DeviceConfig, PrepareError
+from dray.driver.plugin import DeviceConfig, PrepareError, wrong_parameter
 
 API_VERSION = "v1alpha1"
 
@@ -30,14 +30,11 @@ def wanted_cpus(configs: Iterable[DeviceConfig]) -> set[int] | None:
 def read_parameters(config: DeviceConfig) -> set[int] | None:
     if config.is_from_class:
         raise PrepareError("opaque parameters: a class cannot choose CPUs, which one claim at a time can have")
-    try:
-        parameters = msgspec.convert(config.parameters, CpuParameters)
-    except msgspec.ValidationError as error:
-        raise PrepareError(f"opaque parameters: {error}") from error
+    parameters = config.read(CpuParameters)
     if parameters.api_version != API_VERSION:
-        raise PrepareError(f"opaque parameters: apiVersion {parameters.api_version!r}: must be {API_VERSION}")
+        raise wrong_parameter("apiVersion", parameters.api_version, f"must be {API_VERSION}")
     text = parameters.cpu_config.cpuset
     try:
         return parse_cpu_list(text) or None
     except ValueError:
-        raise PrepareError(f"opaque parameters: cpuConfig.cpuset {text!r}: must be a list such as 2-5,8") from None
+        raise wrong_parameter("cpuConfig.cpuset", text, "must be a list such as 2-5,8") from None

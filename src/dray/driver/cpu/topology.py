@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dray.api.cpuset import parse_cpu_list
+from dray.driver.sysfs import SYSFS, read_number, read_text
 
-SYSFS = Path("/sys")
 STANDARD, PERFORMANCE, EFFICIENCY = "standard", "p-core", "e-core"
 
 
@@ -47,14 +47,14 @@ class MemoryNode:
 def read_cpus(sysfs: Path = SYSFS) -> tuple[Cpu, ...]:
     """All CPUs that are online. The kernel has no topology of those that are not."""
     root = sysfs / "devices/system/cpu"
-    online = parse_cpu_list(_text(root / "online")) or {0}
-    isolated = parse_cpu_list(_text(root / "isolated"))
+    online = parse_cpu_list(read_text(root / "online")) or {0}
+    isolated = parse_cpu_list(read_text(root / "isolated"))
     types = _core_types(sysfs, online)
     return tuple(_cpu(root / f"cpu{each}", each, online, types, isolated) for each in sorted(online))
 
 
 def _cpu(folder: Path, number: int, online: set[int], types: dict[int, str], isolated: set[int]) -> Cpu:
-    threads = parse_cpu_list(_text(folder / "topology/thread_siblings_list")) & online
+    threads = parse_cpu_list(read_text(folder / "topology/thread_siblings_list")) & online
     return Cpu(
         id=number,
         core=_number(folder / "topology/core_id", number),
@@ -69,7 +69,7 @@ def _cpu(folder: Path, number: int, online: set[int], types: dict[int, str], iso
 
 def _core_types(sysfs: Path, online: set[int]) -> dict[int, str]:
     """Machines with cores of two types: Intel's have a folder for each type, Arm's tell how much a CPU can do."""
-    efficient = parse_cpu_list(_text(sysfs / "devices/cpu_atom/cpus"))
+    efficient = parse_cpu_list(read_text(sysfs / "devices/cpu_atom/cpus"))
     if efficient:
         return {each: EFFICIENCY if each in efficient else PERFORMANCE for each in online}
     power = {each: _number(sysfs / f"devices/system/cpu/cpu{each}/cpu_capacity", 0) for each in online}
@@ -80,8 +80,8 @@ def _core_types(sysfs: Path, online: set[int]) -> dict[int, str]:
 
 def _l3_of(folder: Path) -> int:
     for index in sorted((folder / "cache").glob("index*")):
-        if _text(index / "level") == "3":
-            shared = parse_cpu_list(_text(index / "shared_cpu_list"))
+        if read_text(index / "level") == "3":
+            shared = parse_cpu_list(read_text(index / "shared_cpu_list"))
             return _number(index / "id", min(shared, default=-1))
     return -1
 
@@ -89,19 +89,19 @@ def _l3_of(folder: Path) -> int:
 def read_pcie_roots(sysfs: Path = SYSFS) -> dict[str, set[int]]:
     """The CPUs that are close to each PCI root, by its name."""
     affinities = sorted((sysfs / "devices").glob("pci*/pci_bus/*/cpulistaffinity"))
-    return {path.parents[2].name: parse_cpu_list(_text(path)) for path in affinities}
+    return {path.parents[2].name: parse_cpu_list(read_text(path)) for path in affinities}
 
 
 def read_memory(sysfs: Path = SYSFS) -> tuple[MemoryNode, ...]:
     """NUMA nodes that have memory."""
     root = sysfs / "devices/system/node"
-    found = (_memory_node(root / f"node{each}", each) for each in sorted(parse_cpu_list(_text(root / "online"))))
+    found = (_memory_node(root / f"node{each}", each) for each in sorted(parse_cpu_list(read_text(root / "online"))))
     return tuple(each for each in found if each.total)
 
 
 def _memory_node(folder: Path, number: int) -> MemoryNode:
     total = 0
-    for line in _text(folder / "meminfo").splitlines():
+    for line in read_text(folder / "meminfo").splitlines():
         words = line.split()
         if "MemTotal:" in words:
             total = int(words[words.index("MemTotal:") + 1]) << 10
@@ -114,13 +114,6 @@ def _huge_pages(folder: Path) -> HugePages:
     return HugePages(size, _number(folder / "nr_hugepages", 0))
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
 def _number(path: Path, otherwise: int) -> int:
-    text = _text(path)
-    return int(text) if text.lstrip("-").isdigit() else otherwise
+    number = read_number(path)
+    return otherwise if number is None else number

@@ -255,10 +255,7 @@ def _config_of(configs: Iterable[DeviceConfig]) -> GpuConfig:
 
 
 def _checked(given: DeviceConfig) -> GpuConfig:
-    try:
-        config = msgspec.convert(given.parameters, GpuConfig)
-    except msgspec.ValidationError as error:
-        raise PrepareError(f"opaque parameters: {error}") from error
+    config = given.read(GpuConfig)
     if config.kind != "GpuConfig":
         raise PrepareError(f"opaque parameters: kind {config.kind!r} is not known, must be GpuConfig")
     if config.debugging and not given.is_from_class:

@@ -162,7 +162,7 @@ class NetDriver(Driver):
     # --- claims
 
     def check_config(self, config: DeviceConfig) -> None:
-        checked(config.parameters)
+        checked(config)
 
     def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
         """Writes down how the interfaces are now. They move when a container starts, since only then there is somewhere to go."""

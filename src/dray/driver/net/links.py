@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.driver.net.namespaces import ask, netlink, within
+from dray.driver.sysfs import SYSFS, numa_node_of, pcie_root_of, read_number, read_text
 
 IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _ENCAPSULATIONS = {1: "ether", 32: "infiniband", 768: "tunnel", 772: "loopback", 65534: "none"}
@@ -59,7 +60,7 @@ class Link:
     pci: PciFacts | None = None
 
 
-def read_links(namespace: Path, sysfs: Path = Path("/sys")) -> tuple[Link, ...]:
+def read_links(namespace: Path, sysfs: Path = SYSFS) -> tuple[Link, ...]:
     """All interfaces of the namespace, in the order of the kernel."""
     found = ask(namespace, lambda routes: _read(routes, sysfs))
     speeds = _speeds(namespace, [link.name for link in found if not link.is_loopback])
@@ -142,17 +143,16 @@ def pci_facts(sysfs: Path, bus: str, device: str) -> PciFacts | None:
     folder = _pci_folder(sysfs / "bus" / bus / "devices" / device)
     if folder is None:
         return None
-    numa_node = _number(folder / "numa_node")
     physical = folder / "physfn"
     return PciFacts(
         address=folder.name,
-        root=next((part for part in folder.parts if part.startswith("pci")), None),
-        vendor=_text(folder / "vendor"),
-        device=_text(folder / "device"),
-        numa_node=numa_node if numa_node is not None and numa_node >= 0 else None,
+        root=pcie_root_of(folder),
+        vendor=read_text(folder / "vendor") or None,
+        device=read_text(folder / "device") or None,
+        numa_node=numa_node_of(folder),
         rdma_device=_first_entry(folder / "infiniband"),
-        total_vfs=_number(folder / "sriov_totalvfs") or 0,
-        vfs=_number(folder / "sriov_numvfs") or 0,
+        total_vfs=read_number(folder / "sriov_totalvfs") or 0,
+        vfs=read_number(folder / "sriov_numvfs") or 0,
         is_vf=physical.exists(),
         parent=_first_entry(physical / "net"),
     )
@@ -162,18 +162,6 @@ def _pci_folder(device: Path) -> Path | None:
     with contextlib.suppress(OSError):
         path = device.resolve(strict=True)
         return next((folder for folder in (path, *path.parents) if _PCI_ADDRESS.fullmatch(folder.name)), None)
-    return None
-
-
-def _text(path: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        return path.read_text().strip() or None
-    return None
-
-
-def _number(path: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
     return None
 
 

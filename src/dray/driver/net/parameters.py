@@ -1,13 +1,12 @@
 """Opaque parameters of claims and classes: the NetworkConfig of DRANET, as far as this driver can follow it. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
-from typing import Any
 
 import msgspec
 
-from dray.driver.plugin import DeviceConfig, PrepareError
+from dray.driver.plugin import DeviceConfig, PrepareError, wrong_parameter
 
 SCOPE_UNIVERSE, SCOPE_LINK = 0, 253
 LONGEST_NAME = 15
@@ -43,7 +42,7 @@ def network_config(configs: Iterable[DeviceConfig]) -> NetworkConfig:
     """All parameters of a device together: of each field the last one that was given. PrepareError names a wrong field."""
     merged = NetworkConfig()
     for each in configs:
-        config = checked(each.parameters)
+        config = checked(each)
         given = {
             name: value
             for name in InterfaceConfig.__struct_fields__
@@ -54,11 +53,8 @@ def network_config(configs: Iterable[DeviceConfig]) -> NetworkConfig:
     return merged
 
 
-def checked(parameters: Mapping[str, Any]) -> NetworkConfig:
-    try:
-        config = msgspec.convert(parameters, NetworkConfig)
-    except msgspec.ValidationError as error:
-        raise PrepareError(f"opaque parameters: {error}") from error
+def checked(given: DeviceConfig) -> NetworkConfig:
+    config = given.read(NetworkConfig)
     _check_interface(config.interface)
     for index, route in enumerate(config.routes or ()):
         _check_route(route, f"routes[{index}]")
@@ -68,49 +64,49 @@ def checked(parameters: Mapping[str, Any]) -> NetworkConfig:
 def _check_interface(interface: InterfaceConfig) -> None:
     name = interface.name
     if name is not None and (not _NAME.fullmatch(name) or name in (".", "..", "lo")):
-        raise _refused("interface.name", name, "must be at most 15 letters, digits, '-', '_' or '.', and not lo")
+        raise wrong_parameter("interface.name", name, "must be at most 15 letters, digits, '-', '_' or '.', and not lo")
     for index, address in enumerate(interface.addresses or ()):
         _check_address(f"interface.addresses[{index}]", address)
     if interface.mtu is not None and not _SMALLEST_MTU <= interface.mtu <= _LARGEST_MTU:
-        raise _refused("interface.mtu", interface.mtu, f"must be {_SMALLEST_MTU} to {_LARGEST_MTU}")
+        raise wrong_parameter("interface.mtu", interface.mtu, f"must be {_SMALLEST_MTU} to {_LARGEST_MTU}")
     hardware = interface.hardware_addr
     if hardware is not None and (not _HARDWARE_ADDRESS.fullmatch(hardware) or int(hardware[:2], 16) & 1):
-        raise _refused("interface.hardwareAddr", hardware, "must be six bytes such as 02:00:00:00:00:01, not a group's")
+        raise wrong_parameter(
+            "interface.hardwareAddr", hardware, "must be six bytes such as 02:00:00:00:00:01, not a group's"
+        )
 
 
 def _check_address(field: str, text: str) -> None:
     try:
         ip_interface(text)
     except ValueError as error:
-        raise _refused(field, text, str(error)) from error
+        raise wrong_parameter(field, text, str(error)) from error
     if "/" not in text:
-        raise _refused(field, text, "must have a prefix length, such as 10.0.0.2/24")
+        raise wrong_parameter(field, text, "must have a prefix length, such as 10.0.0.2/24")
 
 
 def _check_route(route: RouteConfig, field: str) -> None:
     try:
         version = ip_network(route.destination).version
     except ValueError as error:
-        raise _refused(f"{field}.destination", route.destination, str(error)) from error
+        raise wrong_parameter(f"{field}.destination", route.destination, str(error)) from error
     if "/" not in route.destination:
-        raise _refused(
+        raise wrong_parameter(
             f"{field}.destination", route.destination, "must have a prefix length; that of a host is /32 or /128"
         )
     if route.scope not in (SCOPE_UNIVERSE, SCOPE_LINK):
-        raise _refused(f"{field}.scope", route.scope, f"must be {SCOPE_UNIVERSE} (universe) or {SCOPE_LINK} (link)")
+        raise wrong_parameter(
+            f"{field}.scope", route.scope, f"must be {SCOPE_UNIVERSE} (universe) or {SCOPE_LINK} (link)"
+        )
     if route.scope == SCOPE_UNIVERSE and route.gateway is None:
         raise PrepareError(f"opaque parameters: {field}.gateway: needed unless scope is {SCOPE_LINK} (link)")
     for name, text in (("gateway", route.gateway), ("source", route.source)):
         if text is not None and _ip(f"{field}.{name}", text).version != version:
-            raise _refused(f"{field}.{name}", text, f"must be of the same family as {route.destination}")
+            raise wrong_parameter(f"{field}.{name}", text, f"must be of the same family as {route.destination}")
 
 
 def _ip(field: str, text: str) -> IpAddress:
     try:
         return ip_address(text)
     except ValueError as error:
-        raise _refused(field, text, str(error)) from error
-
-
-def _refused(field: str, value: object, why: str) -> PrepareError:
-    return PrepareError(f"opaque parameters: {field} {value!r}: {why}")
+        raise wrong_parameter(field, text, str(error)) from error

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-SYSFS = Path("/sys")
+from dray.driver.sysfs import SYSFS, numa_node_of, pcie_root_of
+
 T = TypeVar("T")
 
 _ARCHITECTURES = {
@@ -136,6 +137,7 @@ class _CardReader:
         nvml, handle = self._nvml, self._nvml.nvmlDeviceGetHandleByIndex(index)
         capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
         bus_id = pci_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
+        folder = self._sysfs / "bus/pci/devices" / bus_id
         profiles = tuple(self._profiles(handle))
         is_mig_on = self._is_mig_on(handle)
         return Card(
@@ -151,8 +153,8 @@ class _CardReader:
             memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
             multiprocessors=self._multiprocessors(handle, profiles, capability),
             pci_bus_id=bus_id,
-            pcie_root=self._pcie_root(bus_id),
-            numa_node=self._numa_node(bus_id),
+            pcie_root=pcie_root_of(folder),
+            numa_node=numa_node_of(folder),
             addressing_mode=self._addressing_mode(handle),
             is_ecc_on=self._if_known(lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0])),
             power_limit_watts=self._if_known(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) // 1000),
@@ -196,21 +198,6 @@ class _CardReader:
                 if address not in seen:
                     seen.add(address)
                     yield address
-
-    # --- the kernel
-
-    def _pcie_root(self, bus_id: str) -> str | None:
-        """The root that the card hangs on: `pci0000:00` is a part of the real path of the card's folder."""
-        folder = self._sysfs / "bus/pci/devices" / bus_id
-        with contextlib.suppress(OSError):
-            return next((part for part in folder.resolve(strict=True).parts if part.startswith("pci")), None)
-        return None
-
-    def _numa_node(self, bus_id: str) -> int | None:
-        with contextlib.suppress(OSError, ValueError):
-            node = int((self._sysfs / "bus/pci/devices" / bus_id / "numa_node").read_text())
-            return node if node >= 0 else None
-        return None
 
     # --- MIG
 

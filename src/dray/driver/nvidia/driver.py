@@ -29,6 +29,7 @@ from dray.driver.plugin import (
     PreparedDevice,
     PrepareError,
 )
+from dray.driver.sysfs import SYSFS
 from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class NvidiaDriver(Driver):
         has_dynamic_mig: bool = False,
         driver_root: str = "",
         event_file: Path | None = None,
-        sysfs: Path = Path("/sys"),
+        sysfs: Path = SYSFS,
         dev: Path = Path("/dev"),
         proc: Path = PROC,
     ) -> None:

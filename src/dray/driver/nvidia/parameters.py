@@ -1,12 +1,11 @@
 """Opaque parameters of claims and classes: GpuConfig of `resource.nvidia.com`, as far as this driver can follow it. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
 from dray.api.quantity import Quantity, QuantityError
-from dray.driver.plugin import DeviceConfig, PrepareError
+from dray.driver.plugin import DeviceConfig, PrepareError, wrong_parameter
 
 API_VERSION = "resource.nvidia.com/v1beta1"
 
@@ -49,7 +48,7 @@ def mps_limits(configs: Iterable[DeviceConfig], uuid: str) -> MpsLimits | None:
     """
     config = None
     for each in configs:
-        config = _checked(each.parameters)
+        config = _checked(each)
     if config is None or config.sharing is None or config.sharing.strategy != "MPS":
         return None
     mps = config.sharing.mps_config or MpsConfig()
@@ -61,15 +60,12 @@ _LIMIT = "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"
 _PER_DEVICE = "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit"
 
 
-def _checked(parameters: Mapping[str, Any]) -> NvidiaGpuConfig:
-    try:
-        config = msgspec.convert(parameters, NvidiaGpuConfig)
-    except msgspec.ValidationError as error:
-        raise PrepareError(f"opaque parameters: {error}") from error
+def _checked(given: DeviceConfig) -> NvidiaGpuConfig:
+    config = given.read(NvidiaGpuConfig)
     if config.api_version != API_VERSION:
-        raise _refused("apiVersion", config.api_version, f"must be {API_VERSION}")
+        raise wrong_parameter("apiVersion", config.api_version, f"must be {API_VERSION}")
     if config.kind != "GpuConfig":
-        raise _refused("kind", config.kind, "must be GpuConfig")
+        raise wrong_parameter("kind", config.kind, "must be GpuConfig")
     if config.sharing is not None:
         _check_sharing(config.sharing)
     return config
@@ -83,7 +79,7 @@ def _check_sharing(sharing: Sharing) -> None:
             raise PrepareError("opaque parameters: sharing.timeSlicingConfig: not allowed with strategy MPS")
         _check_mps(sharing.mps_config or MpsConfig())
     else:
-        raise _refused("sharing.strategy", sharing.strategy, "must be MPS or TimeSlicing")
+        raise wrong_parameter("sharing.strategy", sharing.strategy, "must be MPS or TimeSlicing")
 
 
 def _check_time_slicing(sharing: Sharing) -> None:
@@ -92,7 +88,7 @@ def _check_time_slicing(sharing: Sharing) -> None:
         raise PrepareError("opaque parameters: sharing.mpsConfig: not allowed with strategy TimeSlicing")
     interval = (sharing.time_slicing_config or TimeSlicingConfig()).interval
     if interval != "Default":
-        raise _refused(
+        raise wrong_parameter(
             "sharing.timeSlicingConfig.interval",
             interval,
             "must be Default: this driver does not change settings of a card",
@@ -102,12 +98,12 @@ def _check_time_slicing(sharing: Sharing) -> None:
 def _check_mps(config: MpsConfig) -> None:
     percentage = config.default_active_thread_percentage
     if percentage is not None and not 0 < percentage <= 100:
-        raise _refused("sharing.mpsConfig.defaultActiveThreadPercentage", percentage, "must be 1 to 100")
+        raise wrong_parameter("sharing.mpsConfig.defaultActiveThreadPercentage", percentage, "must be 1 to 100")
     if config.default_pinned_device_memory_limit is not None:
         _bytes(config.default_pinned_device_memory_limit, _LIMIT)
     for device, limit in config.default_per_device_pinned_memory_limit.items():
         if not device.startswith(("GPU-", "MIG-")):
-            raise _refused(_PER_DEVICE, device, "this driver knows devices by UUID only")
+            raise wrong_parameter(_PER_DEVICE, device, "this driver knows devices by UUID only")
         _bytes(limit, f"{_PER_DEVICE}[{device}]")
 
 
@@ -115,11 +111,7 @@ def _bytes(text: str, field: str) -> int:
     try:
         amount = Quantity.parse(text).value()
     except QuantityError as error:
-        raise _refused(field, text, str(error)) from error
+        raise wrong_parameter(field, text, str(error)) from error
     if amount < 1 << 20:
-        raise _refused(field, text, "must be at least 1Mi")
+        raise wrong_parameter(field, text, "must be at least 1Mi")
     return amount
-
-
-def _refused(field: str, value: object, why: str) -> PrepareError:
-    return PrepareError(f"opaque parameters: {field} {value!r}: {why}")

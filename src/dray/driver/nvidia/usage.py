@@ -12,9 +12,10 @@ from dray.driver.nvidia.cards import Card
 from dray.telemetry import Registry
 
 Users = Mapping[str, Iterable[Mapping[str, str]]]
-"""By the name of the card: the labels of each claim that has it or a part of it."""
+"""By the name of the card: the labels of each claim that has it or a part of it, the claim's UID, and the memory that it may use."""
 PROC = Path("/proc")
 _CLAIM_VARIABLE = "DRAY_CLAIM_DEVICE__"
+_CLAIM_LABELS = ("namespace", "claim", "pod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +83,20 @@ def add_usage_metrics(
             if metric not in usage.values:
                 continue
             own = {"device": card.name, "uuid": card.uuid}
-            for user in who.get(card.name) or ({"namespace": "", "claim": "", "pod": ""},):
-                yield own | {key: user[key] for key in ("namespace", "claim", "pod")}, usage.values[metric]
+            for user in who.get(card.name) or (dict.fromkeys(_CLAIM_LABELS, ""),):
+                yield own | _labels(user), usage.values[metric]
 
     def limits() -> Iterable[tuple[dict[str, str], float]]:
         for card, claims in users().items():
             for user in claims:
                 if user.get("memory"):
-                    labels = {key: user[key] for key in ("namespace", "claim", "pod")}
-                    yield {"device": card} | labels, float(user["memory"])
+                    yield {"device": card} | _labels(user), float(user["memory"])
 
     def used_by_claims() -> Iterable[tuple[dict[str, str], float]]:
         who = users()
         for card, usage in readings().items():
             for user in who.get(card.name, ()):
-                labels = {key: user[key] for key in ("namespace", "claim", "pod")}
-                yield {"device": card.name} | labels, float(usage.memory_of_claims.get(user["uid"], 0))
+                yield {"device": card.name} | _labels(user), float(usage.memory_of_claims.get(user["uid"], 0))
 
     def gauge(metric: str) -> Callable[[], Iterable[tuple[dict[str, str], float]]]:
         return partial(samples, metric)
@@ -127,3 +126,7 @@ def add_usage_metrics(
     registry.computed_gauge(
         "dray_nvidia_claim_memory_used_bytes", "Memory of the card that the processes of a claim have.", used_by_claims
     )
+
+
+def _labels(user: Mapping[str, str]) -> dict[str, str]:
+    return {key: user[key] for key in _CLAIM_LABELS}

@@ -74,19 +74,19 @@ class Measured:
         return asdict(self)
 
 
-class PlacedPodSpec(ApiStruct, frozen=True):
+class MeasuredPodSpec(ApiStruct, frozen=True):
     node_name: str = ""
 
 
-class PlacedPod(ApiStruct, frozen=True, tag_field="kind", tag="Pod"):
+class MeasuredPod(ApiStruct, frozen=True, tag_field="kind", tag="Pod"):
     """What the load has to know of each of a hundred thousand pods."""
 
     api_version: str = "v1"
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PlacedPodSpec = msgspec.field(default_factory=PlacedPodSpec)
+    spec: MeasuredPodSpec = msgspec.field(default_factory=MeasuredPodSpec)
 
 
-PLACED_PODS: Kind[PlacedPod] = Kind(PODS.row, PlacedPod, PODS.version, is_view=True)
+MEASURED_PODS: Kind[MeasuredPod] = Kind(PODS.row, MeasuredPod, PODS.version, is_view=True)
 
 
 def percentile(numbers: list[float], part: float) -> float:
@@ -145,12 +145,12 @@ class Load:
         return self._measured(prefix, seconds, own_cpu, await self._cluster.plane.report())
 
     async def _observe(self) -> None:
-        pods = self._cluster.informers.of(PLACED_PODS)
+        pods = self._cluster.informers.of(MEASURED_PODS)
         pods.add_handler(Handler(on_add=self._seen, on_update=lambda old, new: self._seen(new)))
         self._cluster.informers.start()
         await self._cluster.informers.synced()
 
-    def _seen(self, pod: PlacedPod) -> None:
+    def _seen(self, pod: MeasuredPod) -> None:
         if pod.spec.node_name and pod.metadata.name not in self._bound:
             self._bound[pod.metadata.name] = time.perf_counter()
             self._changed.set()
