@@ -41,7 +41,9 @@ class World:
     def load_again(self):
         """As after a compaction."""
         entries = [Entry(each.key, each.value, each.revision, each.created) for each in self.pods.list()]
-        self.node_room.load(entries, self.revision)
+        load = self.node_room.loading()
+        load.add(entries)
+        load.finish(self.revision)
 
     def pod(self, name, uid, node="", cpu=1, phase="Running"):
         container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}

@@ -1,37 +1,44 @@
 """Subscribers get everything, then every change, and everything again when changes were lost."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import tracemalloc
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from itertools import chain
 
 import pytest
 
+from dray.api.scheme import by_kind
 from dray.apiserver.errors import ApiError
-from dray.apiserver.watch.kind_cache import StoreFollower
+from dray.apiserver.watch.kind_cache import CollectedLoad, KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.clock import SimulatedClock
 from dray.store.errors import Compacted, StoreUnavailable
 from dray.store.interface import Batch, Change, Entry, Page
 
 PODS, NODES = resource_prefix("", "pods"), resource_prefix("", "nodes")
+SLICES = resource_prefix("resource.k8s.io", "resourceslices")
 
 
 class ScriptedStore:
     """Lists what it is told to hold; a watch ends with the error that is put into it."""
 
-    def __init__(self, *entries: Entry) -> None:
-        self.entries, self.revision = entries, 1
+    def __init__(self, *entries: Entry, then: Iterable[Entry] = ()) -> None:
+        self.entries, self.then, self.revision = entries, then, 1
         self.list_error: Exception | None = None
         self.failed = asyncio.Event()
         self.lists = 0
         self.happens: asyncio.Queue[Batch | Exception] = asyncio.Queue()
 
-    async def list(self, prefix: str) -> Page:
+    async def pages(self, prefix: str) -> AsyncGenerator[Page]:
+        """One entry a page. An error comes after the first of them."""
         self.lists += 1
         error, self.list_error = self.list_error, None
-        if error is not None:
-            self.failed.set()
-            raise error
-        return Page(self.entries, self.revision)
+        for each in chain(self.entries, self.then):
+            yield Page((each,), self.revision)
+            if error is not None:
+                self.failed.set()
+                raise error
+        yield Page((), self.revision)
 
     async def watch(self, prefix: str, revision: int) -> AsyncGenerator[Batch]:
         while True:
@@ -52,7 +59,10 @@ class Recorder:
     def __init__(self, log: list[tuple[str, object]], name: str) -> None:
         self._log, self._name = log, name
 
-    def load(self, entries: list[Entry], revision: int) -> None:
+    def loading(self) -> CollectedLoad:
+        return CollectedLoad(self._load)
+
+    def _load(self, entries: Sequence[Entry], revision: int) -> None:
         self._log.append((self._name, [entry.key for entry in entries]))
 
     def apply(self, change: Change) -> None:
@@ -61,6 +71,11 @@ class Recorder:
 
 def entry(key: str, revision: int = 1) -> Entry:
     return Entry(key, b"{}", revision, revision)
+
+
+def pod(name: str) -> Entry:
+    value = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"%b","namespace":"ns"}}' % name.encode()
+    return Entry(f"{PODS}ns/{name}", value, 1, 1)
 
 
 def change(key: str, revision: int, value: bytes | None = b"{}") -> Change:
@@ -111,6 +126,43 @@ async def test_a_store_that_is_away_is_asked_again() -> None:
     await clock.advance(1)
     await follower.fresh()
     assert log == [("cache", [PODS + "ns/a"])] * 2
+    await follower.stop()
+
+
+async def test_a_load_that_breaks_off_changes_no_cache_and_is_begun_again() -> None:
+    clock = SimulatedClock()
+    store = ScriptedStore(pod("a"), pod("b"))
+    follower = StoreFollower(store, clock)  # type: ignore[arg-type]
+    caches = KindCaches(follower)
+    await follower.start()
+    pods = caches.of(by_kind("Pod"))
+    store.entries = (pod("c"), pod("d"))
+    store.list_error = StoreUnavailable("away")
+    store.happens.put_nowait(Compacted(1, 8))
+    await store.failed.wait()
+    await asyncio.sleep(0)
+    assert [each.name for each in pods.list()] == ["a", "b"]
+    store.entries, store.revision = (pod("d"), pod("e")), 9
+    await clock.advance(1)
+    await follower.fresh()
+    assert [each.name for each in pods.list()] == ["d", "e"]
+    await follower.stop()
+
+
+async def test_a_load_holds_one_page_of_values_and_one_text_of_equal_devices() -> None:
+    devices = ",".join(f'{{"name":"gpu-{number}"}}' for number in range(2000)).encode()
+    head = b'{"kind":"ResourceSlice","apiVersion":"resource.k8s.io/v1","metadata":{"name":"s-%03d"},"spec":{"devices":[%b]}}'
+    entries = (Entry(f"{SLICES}s-{number:03}", head % (number, devices), 1, 1) for number in range(200))
+    follower = StoreFollower(ScriptedStore(then=entries), SimulatedClock())  # type: ignore[arg-type]
+    caches = KindCaches(follower)
+    tracemalloc.start()
+    await follower.start()
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [each.value for each in caches.of(by_kind("ResourceSlice")).list()] == [
+        head % (n, devices) for n in range(200)
+    ]
+    assert most_bytes < 10 * len(devices)
     await follower.stop()
 
 

@@ -1,9 +1,11 @@
 """What every store promises: single keys, lists, multi-key commits."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
+from dray.store import etcd, sqlite
 from dray.store.errors import AlreadyExists, Compacted, Conflict, FutureRevision, NotFound
 from dray.store.interface import Delete, Page, Precondition, Put, Store
 
@@ -98,6 +100,36 @@ async def test_pages_of_one_list_are_at_one_revision(store: Store) -> None:
     assert rest.entries[1].value == b"old"
     last = await store.list("/a/", limit=2, start_after="/a/3", revision=first.revision)
     assert (keys_of(last), last.remaining) == (["/a/4"], 0)
+
+
+async def test_all_entries_come_in_pages_of_one_moment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "READ_CHUNK", 2)
+    monkeypatch.setattr(etcd, "RANGE_CHUNK", 2)
+    for number in range(5):
+        await store.create(f"/a/{number}", b"old")
+    revision = await store.create("/b/0", b"another prefix")
+    found: list[str] = []
+    async with aclosing(store.pages("/a/")) as pages:
+        async for page in pages:
+            assert page.revision == revision
+            assert len(page.entries) <= 2
+            found += keys_of(page)
+            assert {entry.value for entry in page.entries} <= {b"old"}
+            if len(found) == 2:
+                await store.create("/a/9", b"new")
+                fourth = await store.get("/a/3")
+                assert fourth is not None
+                await store.update("/a/3", b"new", fourth.revision)
+    assert found == [f"/a/{number}" for number in range(5)]
+    async with aclosing(store.pages("/nothing/")) as pages:
+        assert [keys_of(page) async for page in pages] == [[]]
+
+
+async def test_pages_that_are_not_read_to_their_end_leave_the_store_usable(store: Store) -> None:
+    await store.create("/a/0", b"value")
+    async with aclosing(store.pages("/a/")) as pages:
+        await anext(pages)
+    assert keys_of(await store.list("/a/")) == ["/a/0"]
 
 
 async def test_a_list_at_every_past_revision_shows_that_moment(store: Store) -> None:

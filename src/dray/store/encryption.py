@@ -7,6 +7,7 @@ old one. What a provider `identity` stands for is not encrypted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +109,11 @@ class EncryptedStore(StoreBase):
     async def list(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         page = await self.inner.list(prefix, limit=limit, start_after=start_after, revision=revision)
         return Page(tuple(map(self._entry, page.entries)), page.revision, page.remaining)
+
+    async def pages(self, prefix: str) -> AsyncGenerator[Page, None]:
+        async with contextlib.aclosing(self.inner.pages(prefix)) as pages:
+            async for page in pages:
+                yield Page(tuple(map(self._entry, page.entries)), page.revision, page.remaining)
 
     async def watch(self, prefix: str, after_revision: int) -> AsyncGenerator[Batch, None]:
         batches = self.inner.watch(prefix, after_revision)

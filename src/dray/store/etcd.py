@@ -123,6 +123,13 @@ class EtcdStore(StoreBase):
                 return Page(tuple(entries), at, remaining)
             start = answer.kvs[-1].key + b"\0"
 
+    async def pages(self, prefix: str) -> AsyncGenerator[Page, None]:
+        page = await self.list(prefix, limit=RANGE_CHUNK)
+        yield page
+        while page.remaining:
+            page = await self.list(prefix, limit=RANGE_CHUNK, start_after=page.entries[-1].key, revision=page.revision)
+            yield page
+
     async def _range_at(self, request: Any) -> Any:
         try:
             return await self._range(request)

@@ -86,6 +86,14 @@ class Store(Protocol):
         """
         ...
 
+    def pages(self, prefix: str) -> AsyncGenerator[Page, None]:
+        """All entries whose key starts with `prefix`, as they are at one revision, some at a time.
+
+        There is at least one page. It is for readers that keep little of each value: only one page is in memory. Raises Compacted when the
+        revision is compacted before the last page was read. Close it with `aclose()`.
+        """
+        ...
+
     async def create(self, key: str, value: bytes, *, ttl_s: int = 0) -> int:
         """Write a new key and return the commit's revision. Raises AlreadyExists."""
         ...

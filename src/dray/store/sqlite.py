@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from dray.clock import Clock, RealClock
@@ -131,6 +132,16 @@ class SqliteStore(StoreBase):
         if limit and len(entries) == limit:
             remaining = tables.count_entries(self._listing, prefix, entries[-1].key, past)
         return Page(tuple(entries), at, remaining)
+
+    async def pages(self, prefix: str) -> AsyncGenerator[Page, None]:
+        async with self._list_turn:
+            with _one_moment(self._listing):
+                revision = tables.number(self._listing, "revision")
+                entries = tables.read_entries(self._listing, prefix, "", -1, 0)
+                while page := tuple(islice(entries, READ_CHUNK)):
+                    yield Page(page, revision)
+                    await asyncio.sleep(0)
+                yield Page((), revision)
 
     async def current_revision(self) -> int:
         """One process owns the file, so what it has acknowledged is all there is."""

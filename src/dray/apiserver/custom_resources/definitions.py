@@ -16,7 +16,7 @@ import msgspec
 from dray.api.safe_get import mapping, mappings, part, text, uid_of
 from dray.api.scheme import Resource
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import KindCaches, StoreFollower
+from dray.apiserver.watch.kind_cache import CollectedLoad, KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.store.interface import Change, Entry
 
@@ -76,7 +76,10 @@ class CustomDefinitions:
 
     # --- the follower calls these
 
-    def load(self, entries: Sequence[Entry], revision: int) -> None:
+    def loading(self) -> CollectedLoad:
+        return CollectedLoad(self._load)
+
+    def _load(self, entries: Sequence[Entry], revision: int) -> None:
         gone = self.found.keys() - {entry.key.removeprefix(PREFIX) for entry in entries}
         for name in gone:
             self._put(name, None, revision)

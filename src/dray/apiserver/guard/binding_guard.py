@@ -37,7 +37,7 @@ from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.core import Commit, CommitCheck
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import KindCache, Progress
+from dray.apiserver.watch.kind_cache import CollectedLoad, KindCache, Progress
 from dray.apiserver.watch.stored_object import GUARD, HAS_NODE, Stored, to_value
 from dray.store.errors import Conflict
 from dray.store.interface import Change, Delete, Entry, Operation, Precondition, Put, Store
@@ -129,7 +129,10 @@ class NodeRoom:
 
     # --- following the pods in the store
 
-    def load(self, entries: Sequence[Entry], revision: int) -> None:
+    def loading(self) -> CollectedLoad:
+        return CollectedLoad(self._load)
+
+    def _load(self, entries: Sequence[Entry], revision: int) -> None:
         self._is_reloaded = True
         self._changed = {entry.key: entry.value for entry in entries}
 

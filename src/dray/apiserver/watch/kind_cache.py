@@ -17,6 +17,7 @@ import logging
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Protocol
 
 from dray.api.scheme import RESOURCES, Resource, by_plural
@@ -65,18 +66,23 @@ class KindCache:
 
     # --- filling ------------------------------------------------------------------------------------------------------
 
-    def load(self, entries: Sequence[Entry], revision: int) -> None:
+    def loading(self) -> KindLoad:
+        return KindLoad(self)
+
+    def kept(self, entry: Entry) -> Stored:
+        """An object of a load as this cache keeps it."""
+        stored = self._make(entry.key, entry.value, entry.revision, entry.created)
+        return self._packing.pack(stored) if self._packing else stored
+
+    def load(self, objects: dict[str, Stored], revision: int) -> None:
         """Start from what is stored at `revision`. Watchers cannot be told what they missed: they start over, too."""
         for watcher in self.watchers:
             watcher.close()
-        self._objects.clear()
+        self._objects = objects
+        self._keys = sorted(objects)
         self._events.clear()
         self._event_bytes = 0
-        for entry in entries:
-            stored = self._make(entry.key, entry.value, entry.revision, entry.created)
-            self._objects[entry.key] = self._packing.pack(stored) if self._packing else stored
-            self.changed = max(self.changed, entry.revision)
-        self._keys = sorted(self._objects)
+        self.changed = max(self.changed, max((each.revision for each in objects.values()), default=0))
         self.complete_after = revision
 
     def event(self, change: Change) -> WatchedChange:
@@ -168,6 +174,21 @@ class KindCache:
             watcher.close()
 
 
+class KindLoad:
+    """The objects of one kind while they are read. The cache has its former ones until all are there."""
+
+    def __init__(self, cache: KindCache) -> None:
+        self._cache = cache
+        self._objects: dict[str, Stored] = {}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        kept = self._cache.kept
+        self._objects.update((entry.key, kept(entry)) for entry in entries)
+
+    def finish(self, revision: int) -> None:
+        self._cache.load(self._objects, revision)
+
+
 class ObjectLookup(Protocol):
     """How admission, authentication and quota read other objects: as new as the store.
 
@@ -205,11 +226,11 @@ class KindCaches:
         before = self._by_name.get(name)
         cache = self._by_name[name] = KindCache(row)
         self._by_row.clear()
+        load = cache.loading()
         if before is not None:
-            cache.load(before.entries(), revision)
+            load.add(before.entries())
             before.close_watchers()
-        else:
-            cache.load([], revision)
+        load.finish(revision)
         self._follower.put(cache.prefix, cache)
 
     def drop(self, row: Resource) -> None:
@@ -270,12 +291,34 @@ RETRY_S = 0.2
 FUTURE_WAIT_S = 3.0
 
 
-class Subscriber(Protocol):
-    def load(self, entries: Sequence[Entry], revision: int) -> None:
-        """Replaces everything by these entries, which are all there are at `revision`."""
+class Load(Protocol):
+    """Everything that is stored for one subscriber, page by page. A load that is not finished never happened."""
+
+    def add(self, entries: Sequence[Entry]) -> None: ...
+
+    def finish(self, revision: int) -> None:
+        """The entries that were added are all there are at `revision`; they replace everything from before."""
         ...
 
+
+class Subscriber(Protocol):
+    def loading(self) -> Load: ...
+
     def apply(self, change: Change) -> None: ...
+
+
+class CollectedLoad:
+    """A load for a subscriber that needs all entries at once."""
+
+    def __init__(self, load: Callable[[Sequence[Entry], int], None]) -> None:
+        self._load = load
+        self._entries: list[Entry] = []
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        self._entries += entries
+
+    def finish(self, revision: int) -> None:
+        self._load(self._entries, revision)
 
 
 # Called with the key and the new value, or None when the key is gone.
@@ -287,6 +330,8 @@ class StoreFollower:
         self._store = store
         self._clock = clock
         self._subscribers: dict[str, list[Subscriber]] = {}
+        # Prefixes of kinds that come and go with their definitions. They are loaded after these.
+        self._defined: set[str] = set()
         self._following: asyncio.Task[None] | None = None
         self.progress = Progress()
 
@@ -300,9 +345,11 @@ class StoreFollower:
     def put(self, prefix: str, subscriber: Subscriber) -> None:
         """The only subscriber of a prefix, from now on; also while the store is followed."""
         self._subscribers[prefix] = [subscriber]
+        self._defined.add(prefix)
 
     def drop(self, prefix: str) -> None:
         self._subscribers.pop(prefix, None)
+        self._defined.discard(prefix)
 
     def subscribe_index(self, prefixes: Iterable[str], apply: ApplyValue) -> None:
         """For an index that needs keys and values only."""
@@ -320,19 +367,34 @@ class StoreFollower:
         await cancelled(self._following)
 
     async def _load(self) -> int:
-        page = await self._store.list(REGISTRY)
-        by_prefix: dict[str, list[Entry]] = {}
-        for entry in page.entries:
-            by_prefix.setdefault(prefix_of(entry.key), []).append(entry)
-        loaded: set[str] = set()
-        # A subscriber may bring further ones: definitions bring the caches of their kinds.
-        while waiting := [prefix for prefix in self._subscribers if prefix not in loaded]:
-            for prefix in waiting:
-                loaded.add(prefix)
-                for subscriber in self._subscribers.get(prefix, ()):
-                    subscriber.load(by_prefix.get(prefix, []), page.revision)
-        self.progress.reach(page.revision)
-        return page.revision
+        """Reads the store page by page, so that of most values only the part that subscribers keep is ever in memory."""
+        revision = 0
+        loads = {
+            prefix: [each.loading() for each in subscribers]
+            for prefix, subscribers in self._subscribers.items()
+            if prefix not in self._defined
+        }
+        others: dict[str, list[Entry]] = {}
+        async with contextlib.aclosing(self._store.pages(REGISTRY)) as pages:
+            async for page in pages:
+                revision = page.revision
+                for prefix, entries in groupby(page.entries, lambda entry: prefix_of(entry.key)):
+                    if prefix in loads:
+                        found = tuple(entries)
+                        for load in loads[prefix]:
+                            load.add(found)
+                    else:
+                        others.setdefault(prefix, []).extend(entries)
+        for load in chain.from_iterable(loads.values()):
+            load.finish(revision)
+        # Definitions have brought the caches of their kinds by now.
+        for prefix in self._defined:
+            for subscriber in self._subscribers[prefix]:
+                load = subscriber.loading()
+                load.add(others.get(prefix, ()))
+                load.finish(revision)
+        self.progress.reach(revision)
+        return revision
 
     async def _follow(self, revision: int) -> None:
         while True:
@@ -391,12 +453,12 @@ class _Index:
         self._apply = apply
         self._keys: set[str] = set()
 
-    def load(self, entries: Sequence[Entry], revision: int) -> None:
-        found = {entry.key for entry in entries}
+    def loading(self) -> _IndexLoad:
+        return _IndexLoad(self)
+
+    def drop_others(self, found: set[str]) -> None:
         for key in self._keys - found:
-            self._pass_on(key, None)
-        for entry in entries:
-            self._pass_on(entry.key, entry.value)
+            self.pass_on(key, None)
         self._keys = found
 
     def apply(self, change: Change) -> None:
@@ -404,14 +466,30 @@ class _Index:
             self._keys.discard(change.key)
         else:
             self._keys.add(change.key)
-        self._pass_on(change.key, change.value)
+        self.pass_on(change.key, change.value)
 
-    def _pass_on(self, key: str, value: bytes | None) -> None:
+    def pass_on(self, key: str, value: bytes | None) -> None:
         try:
             self._apply(key, value)
         except Exception:
             # One unreadable object must not stop the index for all others.
             log.exception("cannot read %s", key)
+
+
+class _IndexLoad:
+    """The index hears of each value when it is read, and at the end of the keys that are gone."""
+
+    def __init__(self, index: _Index) -> None:
+        self._index = index
+        self._keys: set[str] = set()
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._keys.add(entry.key)
+            self._index.pass_on(entry.key, entry.value)
+
+    def finish(self, revision: int) -> None:
+        self._index.drop_others(self._keys)
 
 
 class Progress:
