@@ -15,10 +15,12 @@ from dray.scheduler.framework.interface import (
     EventRegistration,
     EventResource,
     Hint,
+    unresolvable,
     unschedulable,
 )
 from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.pod_claims import _Hints
+from dray.scheduler.queue import SchedulingQueue
 from dray.scheduler.snapshot import PodGroups
 
 DELETED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.DELETE)
@@ -28,6 +30,7 @@ UPDATED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
 MINE = a_claim("claim", uid="claim-uid")
 OTHER = a_claim("other", uid="other-uid")
 SOME = AllocationResult()
+CLOSED = unresolvable("closed").by("Plugin")
 PROTECTED = replace(MINE, metadata=replace(MINE.metadata, finalizers=(CLAIM_FINALIZER,)))
 
 
@@ -51,14 +54,31 @@ def test_claim_hint(change, hint):
     pod = a_pod("pod", "claim")
     world = World(MINE, pod)
     hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
-    assert hints.claim_changed(pod, change) is hint
+    answers = (hints.own_claim_changed(pod, change), hints.devices_freed(pod, change))
+    assert (Hint.QUEUE in answers) is (hint is Hint.QUEUE)
+
+
+def test_freed_devices_concern_no_pod_that_waits_for_its_claims():
+    tried, gated = a_pod("tried", "claim"), a_pod("gated", "missing")
+    world = World(a_claim("claim"), OTHER, gated, tried)
+    asked = []
+    hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
+    row = EventRegistration(UPDATED, lambda pod, change: asked.append(pod) or Hint.SKIP, hints.anybody_if_freed)
+    queue = SchedulingQueue(lambda pod: CLOSED if pod is gated else None, {"Plugin": [row]}, lambda pod, at: (at,))
+    for pod in (tried, gated):
+        queue.add(pod, 0.0)
+    queue.put_back_rejected(queue.pop(0.0), ["Plugin"], 0.0)
+    queue.move(ClusterChange(UPDATED, allocated(OTHER, SOME), OTHER), 1.0)
+    assert asked == [tried]
+    queue.move(ClusterChange(UPDATED, OTHER, allocated(OTHER, SOME)), 1.0)
+    assert asked == [tried]
 
 
 def test_claim_hint_is_no_while_another_claim_is_missing():
     pod = a_pod("pod", "claim", "missing")
     world = World(MINE, pod)
     hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
-    assert hints.claim_changed(pod, ClusterChange(ADDED, new=MINE)) is Hint.SKIP
+    assert hints.own_claim_changed(pod, ClusterChange(ADDED, new=MINE)) is Hint.SKIP
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -80,7 +100,7 @@ def test_index_looks_only_at_pods_of_the_claim():
     assert set(hints.users_of_claim(ClusterChange(ADDED, new=MINE))) == {"uid-pod"}
     assert set(hints.users_of_claim(ClusterChange(ADDED, new=OTHER))) == set()
     assert set(hints.users_of_claim(ClusterChange(ADDED, new=world.claim("made-dev")))) == {"uid-made"}
-    assert hints.users_of_claim(ClusterChange(DELETED, old=allocated(OTHER, SOME))) is None
+    assert hints.anybody_if_freed(ClusterChange(DELETED, old=allocated(OTHER, SOME))) is None
 
 
 async def test_events_during_the_attempt_are_not_lost():

@@ -187,6 +187,30 @@ def test_gated_pod_reacts_to_its_gate_only():
     assert entry.where.value == "active"
 
 
+def test_a_pod_that_passed_a_gate_waits_for_the_plugin_that_rejected_it():
+    closed = []
+
+    def gate(pod):
+        return unresolvable("closed").by("Gate") if closed else None
+
+    rows = {"Plugin": [EventRegistration(NODE_ADDED)], "Gate": [EventRegistration(NODE_LABEL)]}
+    queue = a_queue(rows, gate)
+    queue.add(a_pod(), 0.0)
+    entry = queue.pop(0.0)
+    closed.append(True)
+    queue.put_back_rejected(entry, ["Plugin"], 0.0)
+    queue.move(ClusterChange(NODE_ADDED), 50.0)
+    assert entry.where.value == "gated"
+    closed.clear()
+    entry.queued_at = 50.0
+    queue.move(ClusterChange(NODE_LABEL), 50.0)
+    assert entry.where.value == "backoff"
+    assert queue.pop(50.0) is entry
+    queue.put_back_rejected(entry, ["Plugin"], 50.0)
+    queue.move(ClusterChange(NODE_ADDED), 100.0)
+    assert entry.where.value == "active"
+
+
 def test_gate_is_asked_again_on_every_move():
     closed = []
 

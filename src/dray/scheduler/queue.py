@@ -131,6 +131,7 @@ SortKey = Callable[[Pod, float], tuple[float, ...]]
 HeapEntry = tuple[tuple[float, ...], int, int, QueuedPod]
 
 PARKED_AT_MOST_S = 300.0
+NOBODY: Mapping[str, QueuedPod] = {}
 
 POD_ADDED = "PodAdd"
 BACKOFF_COMPLETE = "BackoffComplete"
@@ -167,7 +168,9 @@ class SchedulingQueue:
         self._entries: dict[str, QueuedPod] = {}
         self._active: list[HeapEntry] = []
         self._backing_off: list[HeapEntry] = []
+        # By plugin: pods that it rejected in an attempt, and pods that it holds at its gate.
         self._parked: dict[str, dict[str, QueuedPod]] = {}
+        self._gated: dict[str, dict[str, QueuedPod]] = {}
         self._in_flight = InFlight()
         self.counts: Counter[QueueName] = Counter()
 
@@ -216,17 +219,17 @@ class SchedulingQueue:
     @property
     def coming(self) -> int:
         """How many pods wait for something that the cluster itself makes, such as their claims: no gates that people open."""
-        for_people = sum(len(self._parked.get(plugin, ())) for plugin in self._waits_for_people)
+        for_people = sum(len(self._gated.get(plugin, ())) for plugin in self._waits_for_people)
         return self.counts[QueueName.GATED] - for_people
 
     def not_told_since(self, parked_at: float) -> list[QueuedPod]:
         """Pods that have waited since then for something that the cluster itself makes, and were not told for what."""
         return [
             entry
-            for plugin, parked in self._parked.items()
+            for plugin, gated in self._gated.items()
             if plugin not in self._waits_for_people
-            for entry in parked.values()
-            if entry.where is QueueName.GATED and entry.parked_at <= parked_at and entry.told != entry.gated_because
+            for entry in gated.values()
+            if entry.parked_at <= parked_at and entry.told != entry.gated_because
         ]
 
     def __len__(self) -> int:
@@ -243,7 +246,7 @@ class SchedulingQueue:
             return None
         self._leave(entry)
         del self._entries[entry.uid]
-        entry.where = QueueName.IN_FLIGHT
+        entry.where, entry.gated_by = QueueName.IN_FLIGHT, ""
         entry.attempts += 1
         self._in_flight.begin(entry.uid)
         return entry
@@ -288,25 +291,33 @@ class SchedulingQueue:
     def move(self, change: ClusterChange, now: float) -> int:
         """Wake the parked pods this change may help; how many were."""
         self._in_flight.saw(change)
-        if not self._parked:
+        if not self._parked and not self._gated:
             return 0
         woken = 0
         for plugin, row in self._interests.by_event(change.event):
-            parked = self._parked.get(plugin)
-            if not parked:
+            parked, gated = self._parked.get(plugin, NOBODY), self._gated.get(plugin, NOBODY)
+            if not parked and not gated:
                 continue
-            for entry in self._concerned(parked, row, change):
+            for entry in self._concerned(parked, gated, row, change):
                 if row.hint is None or row.hint(entry.pod, change) is Hint.QUEUE:
                     self._wake(entry, now, change.event.label)
                     woken += 1
         return woken
 
     @staticmethod
-    def _concerned(parked: dict[str, QueuedPod], row: EventRegistration, change: ClusterChange) -> list[QueuedPod]:
-        uids = row.narrow(change) if row.narrow is not None else None
+    def _concerned(
+        parked: Mapping[str, QueuedPod],
+        gated: Mapping[str, QueuedPod],
+        row: EventRegistration,
+        change: ClusterChange,
+    ) -> list[QueuedPod]:
+        if row.narrow is None:
+            return [*parked.values(), *gated.values()]
+        uids = row.narrow(change)
         if uids is None:
             return list(parked.values())
-        return [parked[uid] for uid in uids if uid in parked]
+        found = (parked.get(uid) or gated.get(uid) for uid in uids)
+        return [entry for entry in found if entry is not None]
 
     def activate(self, uid: str, now: float, label: str = "ForceActivate") -> None:
         entry = self._entries.get(uid)
@@ -367,7 +378,7 @@ class SchedulingQueue:
         else:
             entry.parked_at = now
             for plugin in self._waits_for(entry):
-                self._parked.setdefault(plugin, {})[entry.uid] = entry
+                self._waiting_for(entry).setdefault(plugin, {})[entry.uid] = entry
 
     def _leave(self, entry: QueuedPod) -> None:
         """Out of its place; heap entries of old tickets are skipped when they surface."""
@@ -375,10 +386,14 @@ class SchedulingQueue:
             return
         self.counts[entry.where] -= 1
         entry.ticket = 0
+        waiting = self._waiting_for(entry)
         for plugin in self._waits_for(entry):
-            parked = self._parked.get(plugin)
-            if parked is not None and parked.pop(entry.uid, None) is not None and not parked:
-                del self._parked[plugin]
+            pods = waiting.get(plugin)
+            if pods is not None and pods.pop(entry.uid, None) is not None and not pods:
+                del waiting[plugin]
+
+    def _waiting_for(self, entry: QueuedPod) -> dict[str, dict[str, QueuedPod]]:
+        return self._gated if entry.where is QueueName.GATED else self._parked
 
     @staticmethod
     def _waits_for(entry: QueuedPod) -> Iterable[str]:

@@ -216,7 +216,7 @@ HintFunction = Callable[[Pod, ClusterChange], Hint]
 
 
 class Narrowing(Protocol):
-    """Which waiting pods a change can concern, as pod UIDs; None means any of them."""
+    """Which waiting pods a change can concern, as pod UIDs; None means any that the plugin rejected in an attempt, but none at its gate."""
 
     def __call__(self, change: ClusterChange) -> Iterable[str] | None: ...
 

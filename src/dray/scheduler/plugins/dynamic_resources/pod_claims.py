@@ -308,8 +308,13 @@ def registrations(
         ),
         EventRegistration(
             ClusterEvent(EventResource.RESOURCE_CLAIM, changed | Action.DELETE),
-            hints.claim_changed,
+            hints.own_claim_changed,
             hints.users_of_claim,
+        ),
+        EventRegistration(
+            ClusterEvent(EventResource.RESOURCE_CLAIM, Action.UPDATE | Action.DELETE),
+            hints.devices_freed,
+            hints.anybody_if_freed,
         ),
         # A pod whose devices bring along too much cpu waits for ordinary pods to leave, too.
         EventRegistration(
@@ -343,30 +348,34 @@ class _Hints:
             return False
         return True
 
-    def users_of_claim(self, change: ClusterChange) -> Iterable[str] | None:
-        """Freed devices may help anybody; any other change only the claim's own pods."""
-        if is_release(change) or change.final_state_unknown:
-            return None
+    def users_of_claim(self, change: ClusterChange) -> Iterable[str]:
         return self._users.of(change.new if change.new is not None else change.old)
 
-    def claim_changed(self, pod: Pod, change: ClusterChange) -> Hint:
+    def own_claim_changed(self, pod: Pod, change: ClusterChange) -> Hint:
         old: ResourceClaim | None = change.old
         new: ResourceClaim | None = change.new
-        if new is None:
-            return Hint.QUEUE if change.final_state_unknown or is_release(change) else Hint.SKIP
-        if not self._are_ready(pod):
+        if new is None or not self._are_ready(pod):
             return Hint.SKIP
-        if is_release(change):
-            return Hint.QUEUE
         if (new.metadata.namespace, new.metadata.name) not in named_claims(pod) and not is_owned_by(new, pod):
             return Hint.SKIP
         if old is not None and old.status == new.status:
             return Hint.SKIP
         return Hint.QUEUE
 
+    def anybody_if_freed(self, change: ClusterChange) -> Iterable[str] | None:
+        """Freed devices may help anybody but pods whose claims are missing."""
+        return None if is_release(change) else ()
+
+    def devices_freed(self, pod: Pod, change: ClusterChange) -> Hint:
+        if not is_release(change):
+            return Hint.SKIP
+        return Hint.QUEUE if change.new is None or self._are_ready(pod) else Hint.SKIP
+
 
 def is_release(change: ClusterChange) -> bool:
-    """Did this free devices?"""
+    """Did this free devices, or may it have?"""
+    if change.final_state_unknown:
+        return True
     before = change.old.status.allocation if change.old is not None else None
     after = change.new.status.allocation if change.new is not None else None
     return before is not None and after is None
