@@ -137,8 +137,8 @@ def test_texts_and_trees_are_bounded():
         assert trees.text_of(tree) is text
         assert trees.text_of(list(tree)) is None
     assert sum(map(len, texts._texts)) <= 10_000
-    assert sum(map(len, trees._trees)) <= 10_000
-    assert len(trees._texts) == len(trees._trees)
+    assert sum(map(len, trees._by_text)) <= 10_000
+    assert len(trees._by_identity) == len(trees._by_text)
 
 
 @pytest.mark.parametrize("trick", [None, *TRICKS])

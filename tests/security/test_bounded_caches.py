@@ -5,15 +5,19 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from dray.api.caching import RememberedTexts
+from dray.api.scheme import by_kind
 from dray.api.semver import Semver
 from dray.apiserver.read.selectors import parse_fields, parse_labels
 from dray.apiserver.request.request_info import request_info_of
 from dray.apiserver.request.request_options import response_format
+from dray.apiserver.write.decoding import decode_object
 from dray.cel import Environment, compile_selector
 from dray.cel.library.regex import compiled
+from dray.validation import ValidationContext, validate_create
 
 
 def a_label_selector(number: int) -> object:
@@ -86,3 +90,31 @@ def test_what_is_remembered_is_bounded_by_characters() -> None:
     asked.clear()
     remembered("short")
     assert asked == []
+
+
+def check_other_devices(number: int) -> None:
+    """Reads and checks a slice of 400 KB, as for a POST."""
+    attributes = {f"a{n}": {"string": "x" * 60} for n in range(32)}
+    spec = {
+        "driver": "d.example.com",
+        "nodeName": "n",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"d{number}-{n}", "attributes": attributes} for n in range(128)],
+    }
+    tree = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec}
+    decoded = decode_object(msgspec.json.encode(tree), "application/json", by_kind("ResourceSlice"), "v1")
+    assert not validate_create(decoded.document, ValidationContext())
+
+
+def test_lists_of_devices_that_were_checked_are_not_kept() -> None:
+    """A node may send other devices each time: thousands of lists of hundreds of kilobytes were gigabytes."""
+    tracemalloc.start()
+    try:
+        for number in range(20):  # until the lists that are kept as trees have their four megabytes
+            check_other_devices(number)
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(20, 40):
+            check_other_devices(number)
+        assert tracemalloc.get_traced_memory()[0] < before + 2_000_000
+    finally:
+        tracemalloc.stop()

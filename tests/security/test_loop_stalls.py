@@ -210,6 +210,17 @@ async def test_a_request_does_not_stop_the_loop(attacked: Client, name: str) -> 
     assert stalls.longest_s < LONGEST_S, stalls.longest
 
 
+async def test_a_list_of_devices_that_was_refused_is_as_large_the_next_time(attacked: Client) -> None:
+    """Lists that were stored are known and cheap. This one is known from the first request, and still has to be checked whole."""
+    body = json.dumps(slice_with(1200), separators=(",", ":")).encode()
+    request = Request("POST", SLICES, "", {"user-agent": "test", "content-type": JSON}, body, user=LOOPBACK)
+    assert (await attacked.running.server.handle(request)).status == 422
+    with loop_stalls() as stalls:
+        answer = await asyncio.create_task(attacked.running.server.handle(request))
+    assert answer.status == 422
+    assert stalls.longest_s < LONGEST_S / 2, stalls.longest
+
+
 async def test_a_role_of_very_many_permissions_is_not_spelled_out(attacked: Client) -> None:
     answer = await attacked.send("POST", ROLES, a_role(40, 40, 40), user=TENANT)
     assert answer.status == 403

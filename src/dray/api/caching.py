@@ -14,27 +14,32 @@ import msgspec
 def digest_of(tree: Any) -> bytes | None:
     """A digest of the tree as JSON, long enough that nobody can make two trees share one; None if the tree is not JSON."""
     try:
-        return blake2b(msgspec.json.encode(tree), digest_size=20).digest()
+        return digest_of_text(msgspec.json.encode(tree))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
 
 
+def digest_of_text(text: bytes) -> bytes:
+    return blake2b(text, digest_size=20).digest()
+
+
 class LruSet:
-    """Keeps the `size` members that were used most recently."""
+    """Keeps the `size` members that were used most recently. Members are short; several threads may use it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._members: OrderedDict[Hashable, None] = OrderedDict()
 
     def __contains__(self, member: Hashable) -> bool:
-        if member not in self._members:
+        try:
+            self._members.move_to_end(member)
+        except KeyError:
             return False
-        self._members.move_to_end(member)
         return True
 
     def add(self, member: Hashable) -> None:
+        self._members.pop(member, None)
         self._members[member] = None
-        self._members.move_to_end(member)
         if len(self._members) > self._size:
             self._members.popitem(last=False)
 

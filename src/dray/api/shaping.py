@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dray.api.caching import LruSet, digest_of
+from dray.api.caching import LruSet
 from dray.api.scalars import (
     AS_IT_IS,
     SCALARS,
@@ -237,7 +237,7 @@ def _cached_for_long_lists(item: StructShape, convert: Convert) -> Convert:
     def remembered(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if type(value) is not list or len(value) < _LONG_LIST:
             return convert(value, go, place, run)
-        digest = device_trees.text_of(value) or digest_of(value)
+        digest = device_trees.digest_of(value)
         key = (item.name, digest)
         if digest is not None and key in _WELL_SHAPED_LISTS:
             return value
@@ -245,6 +245,7 @@ def _cached_for_long_lists(item: StructShape, convert: Convert) -> Convert:
         shaped = convert(value, go, place, run)
         if digest is not None and len(run.unknown) == unknown and shaped == value:
             _WELL_SHAPED_LISTS.add(key)
+            return value
         return shaped
 
     return remembered

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dray.api.base import struct_like
-from dray.api.caching import LruSet, SharedDecoder
+from dray.api.caching import LruSet, SharedDecoder, digest_of, digest_of_text
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import decoding_hook
 from dray.api.resource import API_VERSION, CounterSet, Device, ResourceSlice, ResourceSliceSpec
@@ -136,32 +136,50 @@ def _read_tree(text: bytes) -> list[Any] | None:
     return tree if msgspec.json.encode(tree) == text else None
 
 
+class KnownDevices(NamedTuple):
+    """A list of devices as a JSON tree, which nobody changes, its text, and a digest of the text, as `digest_of` makes it of the tree."""
+
+    tree: list[Any]
+    text: bytes
+    digest: bytes
+
+
 class DeviceTrees:
-    """Lists of devices as JSON trees, which nobody changes, and their texts by the identity of the tree."""
+    """Lists of devices that were read last, up to `most_bytes` of text, by their text and by the identity of the tree."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._trees: OrderedDict[bytes, list[Any]] = OrderedDict()
+        self._by_text: OrderedDict[bytes, KnownDevices] = OrderedDict()
         # With the tree itself: as long as it is here, no other list has its identity.
-        self._texts: dict[int, tuple[list[Any], bytes]] = {}
+        self._by_identity: dict[int, KnownDevices] = {}
 
     def read(self, text: bytes) -> list[Any] | None:
-        tree = self._trees.get(text)
-        if tree is not None:
-            return tree
+        known = self._by_text.get(text)
+        if known is not None:
+            return known.tree
         tree = _read_tree(text)
         if tree is None:
             return None
-        tree = self._trees.setdefault(text, tree)
-        while sum(map(len, list(self._trees))) > self._most_bytes:
-            self._trees.popitem(last=False)
-        self._texts = {id(each): (each, known) for known, each in list(self._trees.items())}
-        return tree
+        known = self._by_text.setdefault(text, KnownDevices(tree, text, digest_of_text(text)))
+        while sum(map(len, list(self._by_text))) > self._most_bytes:
+            self._by_text.popitem(last=False)
+        self._by_identity = {id(each.tree): each for each in list(self._by_text.values())}
+        return known.tree
 
     def text_of(self, devices: Any) -> bytes | None:
         """The text of a list that `read` returned; None for any other value."""
-        found = self._texts.get(id(devices))
-        return None if found is None else found[1]
+        found = self._by_identity.get(id(devices))
+        return None if found is None else found.text
+
+    def digest_of(self, devices: Any) -> bytes | None:
+        """A short name of the list for sets that remember it: its text may be long, and sets keep many."""
+        found = self._by_identity.get(id(devices))
+        return digest_of(devices) if found is None else found.digest
+
+    def digest_of_known(self, text: bytes) -> bytes | None:
+        """As `digest_of` for a list that is known by its text; None for one that is not."""
+        found = self._by_text.get(text)
+        return None if found is None else found.digest
 
 
 device_trees = DeviceTrees(MOST_BYTES)
@@ -171,16 +189,21 @@ class QuietLists:
     """Lists of devices, known by their texts, in which a check has found nothing."""
 
     def __init__(self) -> None:
-        self._texts = LruSet(256)
+        self._digests = LruSet(256)
 
     def __contains__(self, devices: Any) -> bool:
-        text = device_trees.text_of(devices)
-        return text is not None and text in self._texts
+        return self._is_known(devices) and device_trees.digest_of(devices) in self._digests
 
     def add(self, devices: Any) -> None:
-        text = device_trees.text_of(devices)
-        if text is not None:
-            self._texts.add(text)
+        if self._is_known(devices):
+            self._digests.add(device_trees.digest_of(devices))
+
+    def has_text(self, text: bytes) -> bool:
+        digest = device_trees.digest_of_known(text)
+        return digest is not None and digest in self._digests
+
+    def _is_known(self, devices: Any) -> bool:
+        return device_trees.text_of(devices) is not None
 
 
 def read_tree(split_slice: SplitSlice) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dray.api import names
-from dray.api.caching import LruSet, digest_of
+from dray.api.caching import LruSet
 from dray.api.slice_text import device_trees
 from dray.validation.devices import check_counters, check_device, has_list_attribute
 from dray.validation.equality import same
@@ -105,7 +105,7 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
     fractional = context.enabled("DRAFractionalCapacityRange")
     digest = None
     if before is None and len(devices) >= _WORTH_REMEMBERING:
-        digest = device_trees.text_of(devices) or digest_of(devices)
+        digest = device_trees.digest_of(devices)
     driver = spec.get("driver") or ""
     key = (digest, driver, per_device, fractional)
     if digest is not None and key in _FAULTLESS:

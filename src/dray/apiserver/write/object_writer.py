@@ -25,7 +25,7 @@ from dray.api.prepare_for_write import (
 )
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_of
-from dray.api.slice_text import split
+from dray.api.slice_text import QuietLists, split
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import LARGE, Core, in_thread, in_thread_if_large
@@ -266,6 +266,8 @@ class ObjectWriter:
             if key in conflict.keys:
                 raise AlreadyExists(key) from None
             raise errors.conflict(row, name) from None
+        if row.kind == SLICE:
+            _STORED_LISTS.add(document["spec"].get("devices"))
         return WriteOutcome(cache.written(key, value, revision, revision), True)
 
     # --- changing -----------------------------------------------------------------------------------------------------
@@ -517,12 +519,16 @@ class ObjectWriter:
         return WriteOutcome(shown)
 
 
+# Lists of devices that were stored once: they are read and checked already, or quickly. One that was refused can be as long and as wrong as it likes.
+_STORED_LISTS = QuietLists()
+
+
 def _new_bytes(call: ApiCall) -> int:
-    """The length of the body without a list of devices that was read before."""
+    """The length of the body without a list of devices that was stored before."""
     body = call.request.body
     if len(body) < LARGE or call.row.kind != SLICE or (found := split(body)) is None:
         return len(body)
-    return len(found.before) + len(found.after)
+    return len(found.before) + len(found.after) if _STORED_LISTS.has_text(found.devices) else len(body)
 
 
 # What our servers write; other spellings of a time go the long way.
