@@ -11,6 +11,8 @@ from tests.apiserver.conftest import Client
 from dray.api.scheme import by_kind
 from dray.api.slice_text import device_trees
 from dray.apiserver.watch.stored_object import SharedStored
+from dray.client.kinds import SHARED_DEVICES_LIST, decode_page
+from dray.client.kinds import SLICES as SLICE_KIND
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 OLD_SLICES = "/apis/resource.k8s.io/v1beta1/resourceslices"
@@ -63,6 +65,26 @@ async def test_equal_lists_are_stored_once_and_read_as_they_were_sent(server: Cl
     assert [item["spec"]["devices"] for item in listed] == [devices(), devices()]
     by_node = (await server.get(f"{SLICES}?fieldSelector=spec.nodeName=b")).body["items"]
     assert [item["metadata"]["name"] for item in by_node] == ["b"]
+
+
+async def test_a_client_that_knows_it_gets_equal_lists_once_and_reads_the_same(server: Client) -> None:
+    few = devices(2)
+    for name, listed in (("a", devices(16)), ("b", devices(16)), ("c", devices(17)), ("d", few)):
+        await create(server, name, listed)
+    plain = await server.get(SLICES)
+    short = await server.get(SLICES, accept=SHARED_DEVICES_LIST)
+    assert [item["spec"]["devices"] for item in short.body["items"]] == [0, 0, 1, few]
+    assert short.body["deviceLists"] == [devices(16), devices(17)]
+    whole, shared = (decode_page(SLICE_KIND, compact(answer.body)) for answer in (plain, short))
+    assert whole == shared
+    assert shared.items is not None
+    assert shared.items[0].spec.devices is shared.items[1].spec.devices
+
+
+@pytest.mark.parametrize("path", [f"{SLICES}/a", OLD_SLICES, "/api/v1/nodes"])
+async def test_whoever_asks_for_it_elsewhere_gets_whole_objects(server: Client, path: str) -> None:
+    await create(server, "a", devices(16))
+    assert (await server.get(path, accept=SHARED_DEVICES_LIST)).body == (await server.get(path)).body
 
 
 @pytest.mark.parametrize("known", [False, True])

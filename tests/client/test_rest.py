@@ -9,7 +9,9 @@ import pytest
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.api.resource import ResourceClaim
-from dray.client import CLAIMS, NODES, PODS, ApiError, Client, ServerUnreachable
+from dray.client import CLAIMS, NODES, PODS, SLICES, ApiError, Client, ServerUnreachable
+from dray.client.cluster_listing import list_cluster
+from dray.client.kinds import SHARED_DEVICES_LIST
 from dray.client.rest import headers_of
 from dray.clock import SimulatedClock
 from tests.client.scripted import ScriptedTransport, error_event, event, ok, refusal
@@ -143,6 +145,23 @@ async def test_one_unreadable_object_does_not_spoil_a_list(caplog):
     listing = await client.list(PODS)
     assert [pod.metadata.name for pod in listing.items] == ["p"]
     assert "cannot be read" in caplog.text
+
+
+async def test_a_slice_whose_devices_the_server_forgot_does_not_spoil_a_list(caplog):
+    """The server says which of the lists of devices in its answer a slice has."""
+    lists = [[{"name": "gpu-0"}], [{"name": "gpu-1"}]]
+    items = [{"metadata": {"name": f"s-{number}"}, "spec": {"devices": number}} for number in (1, 2, 0)]
+    client, transport = a_client([ok({"items": items, "deviceLists": lists})])
+    found = (await client.list(SLICES)).items
+    assert [(each.metadata.name, each.spec.devices[0].name) for each in found] == [("s-1", "gpu-1"), ("s-0", "gpu-0")]
+    assert "left out an object that cannot be read" in caplog.text
+    assert transport.calls[0].accept == SHARED_DEVICES_LIST
+
+
+async def test_a_cluster_is_asked_for_the_wanted_kinds_only():
+    client, transport = a_client([ok({"items": []}), ok({"items": []})])
+    await list_cluster(client, kinds=("ResourceSlice", "DeviceClass"))
+    assert [call.path.rpartition("/")[2] for call in transport.calls] == ["resourceslices", "deviceclasses"]
 
 
 async def test_views_are_never_written_back():

@@ -45,5 +45,7 @@ def test_the_table_of_devices(compiled: list[str]) -> None:
 def test_a_selector(compiled: list[str]) -> None:
     program = compile_selector('device.driver == "gpu.example.com"', Environment.devices())
     assert isinstance(program, Program)
-    assert len(list(evaluate_selector(program, slices_of_equal_nodes(50)))) == 100
+    results = list(evaluate_selector(program, slices_of_equal_nodes(50)))
+    assert len(results) == 100
+    assert len({id(result.answer) for result in results}) <= 2
     assert compiled == ["gpu-0", "gpu-1"]

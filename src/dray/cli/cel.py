@@ -14,7 +14,9 @@ from dray.cli.name_completion import ObjectName
 from dray.cli.options import output_option
 from dray.cli.output import show_text, write_document
 from dray.explain.dump import Dump
-from dray.explain.selector_results import document_of, evaluate_selector, refusal_of, result_lines
+from dray.explain.selector_results import answer_counts, document_of, evaluate_selector, refusal_of, result_lines
+
+KINDS = ("ResourceSlice", "DeviceClass")
 
 
 @click.command()
@@ -55,7 +57,7 @@ def cel(
         raise click.UsageError("name either an expression or a --class")
     dump: Dump | None = None
     if class_name is not None:
-        dump = load_dump(files, live)
+        dump = load_dump(files, live, kinds=KINDS)
         expression = _expression_of(dump, class_name)
     assert expression is not None
     environment = Environment.devices(
@@ -66,7 +68,7 @@ def cel(
     if isinstance(program, CompileFailure):
         _refuse(refusal or program.message, output)
         return
-    dump = dump or load_dump(files, live)
+    dump = dump or load_dump(files, live, kinds=KINDS)
     slices = dump.of(ResourceSlice)
     results = list(evaluate_selector(program, slices))
     if output in ("json", "yaml"):
@@ -75,7 +77,7 @@ def cel(
         show_text("\n".join(result_lines(program, results, with_misses, wide=output == "wide")))
         if refusal:
             show_text(f"The API server would refuse this expression: {refusal}", err=True)
-    answers = {result.result for result in results}
+    answers = {answer.result for answer in answer_counts(results)}
     if refusal or "error" in answers or "match" not in answers:
         sys.exit(EXIT_NO)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -77,10 +77,13 @@ def load_dump(
     *,
     check: ValidationContext | None = None,
     with_events: bool = False,
+    kinds: Collection[str] = (),
 ) -> Dump:
-    """The objects of the files, or of the cluster where there are none."""
+    """The objects of the files, or of the cluster where there are none. With `kinds`, a cluster is asked for these only."""
     refuse_two_sources(files, live)
-    return read_dump(files, check=check, keep_going=check is not None) if files else fetch_dump(live, with_events)
+    if files:
+        return read_dump(files, check=check, keep_going=check is not None)
+    return fetch_dump(live, with_events, kinds)
 
 
 def refuse_two_sources(files: Sequence[str], live: LiveCluster) -> None:
@@ -136,7 +139,7 @@ def files_in(path: str) -> Iterator[tuple[str, bytes]]:
             raise click.UsageError(f"{each}: {problem.strerror or problem}") from None
 
 
-def fetch_dump(live: LiveCluster, with_events: bool = False) -> Dump:
+def fetch_dump(live: LiveCluster, with_events: bool = False, kinds: Collection[str] = ()) -> Dump:
     """The objects of a live cluster; its kinds are listed one after the other. Quotas and events, which may be many, on demand."""
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
@@ -144,18 +147,18 @@ def fetch_dump(live: LiveCluster, with_events: bool = False) -> Dump:
     try:
         # The dump is filled, not returned: asyncio formats a returned value as text when it restores the signal
         # handlers. For a large cluster that takes seconds.
-        asyncio.run(_fetch(live, dump, with_events))
+        asyncio.run(_fetch(live, dump, with_events, kinds))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
     return dump
 
 
-async def _fetch(live: LiveCluster, dump: Dump, with_events: bool) -> None:
+async def _fetch(live: LiveCluster, dump: Dump, with_events: bool, kinds: Collection[str]) -> None:
     from dray.client.cluster_listing import list_cluster
 
     client = live.connect()
     try:
-        for obj in await list_cluster(client, with_events=with_events):
+        for obj in await list_cluster(client, with_events=with_events, kinds=kinds):
             dump.add(type(obj).__name__, obj)
     finally:
         await client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from dray.client.errors import ApiError
@@ -26,10 +27,15 @@ _NEEDED: tuple[Kind[Any], ...] = (NODES, PODS, CLAIMS, SLICES, DEVICE_CLASSES)
 _OPTIONAL: tuple[Kind[Any], ...] = (TEMPLATES, TAINT_RULES, NAMESPACES, PRIORITY_CLASSES)
 
 
-async def list_cluster(client: Client, *, with_events: bool = False) -> list[Any]:
-    """The objects of a live cluster, one kind after the other; with quotas and events, which may be many, on demand."""
+async def list_cluster(client: Client, *, with_events: bool = False, kinds: Collection[str] = ()) -> list[Any]:
+    """The objects of a live cluster, one kind after the other; with quotas and events, which may be many, on demand.
+
+    With `kinds` (such as `ResourceSlice`), only objects of these.
+    """
     found: list[Any] = []
     for kind in (*_NEEDED, *_OPTIONAL, *((QUOTAS, EVENTS) if with_events else ())):
+        if kinds and kind.name not in kinds:
+            continue
         try:
             found += (await client.list(kind)).items
         except ApiError as problem:

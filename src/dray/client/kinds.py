@@ -24,7 +24,8 @@ from dray.api.resource import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
-from dray.api.slice_text import SliceText, cut_all, is_stand_in, split
+from dray.api.safe_get import mapping
+from dray.api.slice_text import SliceText, cut_all, device_texts, is_stand_in, split
 from dray.api.workloads import (
     ConfigMap,
     DaemonSet,
@@ -42,6 +43,8 @@ from dray.client.errors import ApiError
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 METADATA_LIST_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+# Equal lists of devices once, from a server that can do that; see `_slice_page`.
+SHARED_DEVICES_LIST = "application/json;as=SharedDevices;v=v1;g=dray,application/json"
 
 
 class ApiObject(Protocol):
@@ -133,7 +136,7 @@ POD_GROUPS = view(PodGroup)
 
 CLAIMS = whole(ResourceClaim)
 TEMPLATES = whole(ResourceClaimTemplate)
-SLICES = whole(ResourceSlice)
+SLICES = replace(whole(ResourceSlice), accept_list=SHARED_DEVICES_LIST)
 DEVICE_CLASSES = whole(DeviceClass)
 TAINT_RULES = whole(DeviceTaintRule)
 POOL_STATUS_REQUESTS = whole(ResourcePoolStatusRequest)
@@ -162,9 +165,16 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None
 
 
-class RawPage(msgspec.Struct, frozen=True):
+class SlicePage(ListPage[SliceText], frozen=True, rename="camel"):
+    """A page of slices. Where the server sends equal lists of devices once, `devices` of a slice is a number in `device_lists`."""
+
+    device_lists: list[msgspec.Raw] | None = None
+
+
+class RawPage(msgspec.Struct, frozen=True, rename="camel"):
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None
+    device_lists: list[msgspec.Raw] | None = None
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -201,20 +211,35 @@ def decode_page(kind: Kind[T], body: bytes) -> ListPage[T]:
         return page
     except _UNUSUAL:
         raw = _decoder(RawPage).decode(body)
-    return ListPage(raw.metadata, [item for item in map(_tolerant(kind), raw.items or []) if item is not None])
+    texts = [_with_devices(item, raw.device_lists) if raw.device_lists else item for item in raw.items or ()]
+    return ListPage(raw.metadata, [item for item in map(_tolerant(kind), texts) if item is not None])
 
 
 def _slice_page(body: bytes) -> ListPage[ResourceSlice]:
     short, texts = cut_all(body)
-    found: ListPage[SliceText] = _decoder(ListPage[SliceText]).decode(short)
-    items = found.items or []
-    if sum(is_stand_in(each.spec.devices) for each in items) != len(texts):
-        found, texts = _decoder(ListPage[SliceText]).decode(body), []
-        items = found.items or []
+    found: SlicePage = _decoder(SlicePage).decode(short)
+    if sum(is_stand_in(each.spec.devices) for each in found.items or ()) != len(texts):
+        found, texts = _decoder(SlicePage).decode(body), []
     cut = iter(texts)
-    return ListPage(
-        found.metadata, [each.whole(next(cut) if texts and is_stand_in(each.spec.devices) else None) for each in items]
-    )
+    lists = map(bytes, found.device_lists or ())
+    shared = {str(number).encode(): device_texts.remember(text) for number, text in enumerate(lists)}
+
+    def devices_of(item: SliceText) -> bytes | None:
+        if texts and is_stand_in(item.spec.devices):
+            return next(cut)
+        return shared.get(bytes(item.spec.devices)) if shared else None
+
+    return ListPage(found.metadata, [each.whole(devices_of(each)) for each in found.items or ()])
+
+
+def _with_devices(item: msgspec.Raw, device_lists: list[msgspec.Raw]) -> msgspec.Raw:
+    """A slice with its list of devices in place of the list's number."""
+    document = msgspec.json.decode(item)
+    spec = mapping(document, "spec")
+    number = spec.get("devices")
+    if isinstance(number, int) and 0 <= number < len(device_lists):
+        spec["devices"] = device_lists[number]
+    return msgspec.Raw(msgspec.json.encode(document))
 
 
 def _tolerant(kind: Kind[T]) -> Callable[[msgspec.Raw], T | None]:

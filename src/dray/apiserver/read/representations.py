@@ -20,7 +20,7 @@ from dray.apiserver.read.tables import (
     row_cells,
 )
 from dray.apiserver.request.request_info import ApiCall
-from dray.apiserver.request.request_options import JSON, PROTOBUF, YAML, Query, ResponseFormat
+from dray.apiserver.request.request_options import JSON, PROTOBUF, SHARED_DEVICES, YAML, Query, ResponseFormat
 from dray.apiserver.watch.stored_object import Stored, decode, encode, from_storage, is_stored_form, line
 from dray.clock import Clock
 from dray.http.responses import Response
@@ -89,6 +89,22 @@ class Whole(JsonAnswer):
     def bookmark(self, revision: int, annotations: Document | None) -> bytes:
         metadata = _bookmark_metadata(revision, annotations)
         return encode({**empty_of(self.row, self.version), "metadata": metadata})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedDevices(Whole):
+    """A list of slices for clients that know it: nodes of one kind publish the same devices, and equal lists of them are sent once.
+
+    `deviceLists` has the lists, and `spec.devices` of an item is a number in it. Slices with few devices have these as always.
+    """
+
+    def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
+        numbers: dict[bytes, int] = {}
+        items = b",".join([stored.item_sharing(numbers) for stored in chosen])
+        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"deviceLists":[%b],"items":[%b]}' % (
+            self.row.list_kind.encode(), self.row.api_version(self.version).encode(), encode(meta.document()),
+            b",".join(numbers), items,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +232,7 @@ class Table(JsonAnswer):
 
 
 _whole = lru_cache(maxsize=1024)(Whole)
+SLICE = "ResourceSlice"
 
 Representation = Whole | Protobuf | MetadataOnly | Table
 
@@ -225,7 +242,9 @@ def representation_of(call: ApiCall, clock: Clock, *, is_list: bool) -> Represen
     row, version, wanted = call.row, call.version, call.response_format
     if wanted.media_type == PROTOBUF:
         return Protobuf(row, version)
-    if not wanted.kind:
+    if wanted.kind == SHARED_DEVICES and is_list and row.kind == SLICE and is_stored_form(row, version):
+        return SharedDevices(row, version)
+    if not wanted.kind or wanted.kind == SHARED_DEVICES:
         return _whole(row, version)
     if wanted.kind == "Table":
         include = call.query.get("includeObject", "")

@@ -234,6 +234,9 @@ PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 TRANSFORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 META_VERSIONS = ("v1", "v1beta1")
+# A shape of our own. A server that does not know it takes the next media type of the header, and we send whole objects where it does not apply.
+SHARED_DEVICES = "SharedDevices"
+OWN_GROUP = "dray"
 MAX_HEADER = 8192
 
 
@@ -308,6 +311,8 @@ def _satisfies(clause: Clause) -> ResponseFormat | None:
     if not kind:
         return ResponseFormat(media_type)
     version = clause.parameters.get("v", "")
+    if (kind, version, clause.parameters.get("g")) == (SHARED_DEVICES, "v1", OWN_GROUP):
+        return ResponseFormat(media_type, kind, version)
     if kind not in TRANSFORMS or version not in META_VERSIONS or clause.parameters.get("g") != META_GROUP:
         return None
     return ResponseFormat(media_type, kind, version)

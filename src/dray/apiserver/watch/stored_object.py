@@ -145,6 +145,10 @@ class Stored:
         """The object as an item of a list: without kind and apiVersion."""
         return b'{"metadata":{"resourceVersion":"%d",%b' % (self.revision, self.value[self._head :])
 
+    def item_sharing(self, numbers: dict[bytes, int]) -> bytes:
+        """As `item`. A list of devices that others may share is replaced by its number, which it gets here when it is new."""
+        return self.item()
+
     def document(self, revision: int = 0) -> Document:
         """A fresh copy that the caller may change."""
         document: Document = _decode_document(self.value)
@@ -206,6 +210,11 @@ class SharedStored(Stored):
     def item(self) -> bytes:
         before, devices, after = self._parts
         return b'{"metadata":{"resourceVersion":"%d",%b%b%b' % (self.revision, before[self._head :], devices, after)
+
+    def item_sharing(self, numbers: dict[bytes, int]) -> bytes:
+        before, devices, after = self._parts
+        number = numbers.setdefault(devices, len(numbers))
+        return b'{"metadata":{"resourceVersion":"%d",%b%d%b' % (self.revision, before[self._head :], number, after)
 
     def labels(self) -> Mapping[str, str]:
         if self._labels is None:
