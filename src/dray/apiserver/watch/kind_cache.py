@@ -291,7 +291,7 @@ RETRY_S = 0.2
 FUTURE_WAIT_S = 3.0
 
 
-class Load(Protocol):
+class SubscriberLoad(Protocol):
     """Everything that is stored for one subscriber, page by page. A load that is not finished never happened."""
 
     def add(self, entries: Sequence[Entry]) -> None: ...
@@ -302,7 +302,7 @@ class Load(Protocol):
 
 
 class Subscriber(Protocol):
-    def loading(self) -> Load: ...
+    def loading(self) -> SubscriberLoad: ...
 
     def apply(self, change: Change) -> None: ...
 
