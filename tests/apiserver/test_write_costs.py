@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
+from tests.apiserver.conftest import Client, gold_claim
 
 from dray.api.codec import shape_document
 from dray.api.schemas import schema_for
@@ -170,3 +173,76 @@ def test_metadata_that_an_update_left_alone_needs_no_second_check(seed: int, val
         assert validate(new, old, ValidationContext(trusts_stored=True)) == careful
         told += bool(careful)
     assert told
+
+
+PODS = "/api/v1/namespaces/default/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+Write = Callable[[Client, dict[str, Any], random.Random], Awaitable[Any]]
+
+
+async def _put(server: Client, document: dict[str, Any], chance: random.Random) -> None:
+    """Some of these are refused: what they brought must not be found in the object that stays."""
+    changed = copy.deepcopy(document)
+    metadata, part = changed["metadata"], chance.choice(("labels", "finalizers", "spec", "status", "nothing"))
+    if part == "labels":
+        metadata["labels"] = {"a": chance.choice(("1", "2", "not valid!"))}
+    elif part == "finalizers":
+        metadata["finalizers"] = chance.choice(([], ["example.com/a"], ["no domain"]))
+    elif part == "spec":
+        changed["spec"][chance.choice(("devices", "tolerations", "containers"))] = chance.choice(([], {}, None, "text"))
+    elif part == "status":
+        changed["status"] = {"phase": "Running", "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}
+    metadata.pop("managedFields", None)
+    await server.send("PUT", _path(document) + chance.choice(("", "/status")), changed)
+
+
+async def _patch(server: Client, document: dict[str, Any], chance: random.Random) -> None:
+    annotations = {"annotations": {chance.choice("ab"): chance.choice("12")}}
+    condition = {"type": chance.choice(("Ready", "Other")), "status": chance.choice(("True", "maybe"))}
+    pointer = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}, {"op": "remove", "path": "/none"}]
+    kind, body = chance.choice(
+        (
+            ("merge", {"metadata": annotations}),
+            ("strategic-merge", {"metadata": annotations, "status": {"conditions": [condition]}}),
+            ("json", pointer[: chance.randint(1, 2)]),
+        )
+    )
+    await server.patch(_path(document) + chance.choice(("", "/status")), body, kind)
+
+
+async def _bind_or_delete(server: Client, document: dict[str, Any], chance: random.Random) -> None:
+    name, uid = document["metadata"]["name"], chance.choice((document["metadata"]["uid"], "another"))
+    if chance.random() < 0.5:
+        options = {"gracePeriodSeconds": chance.choice((0, 30)), "preconditions": {"uid": uid}}
+        await server.send("DELETE", _path(document), options)
+    elif document["kind"] == "Pod":
+        body = {"metadata": {"name": name, "uid": uid}, "target": {"name": "n"}}
+        await server.post(f"{_path(document)}/binding", body)
+
+
+def _path(document: dict[str, Any]) -> str:
+    return f"{PODS if document['kind'] == 'Pod' else CLAIMS}/{document['metadata']['name']}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_kept_documents_are_those_that_are_stored(server: Client, seed: int) -> None:
+    chance, used = random.Random(seed), 0
+    documents = server.core.documents
+    plain = msgspec.json.Encoder(order="deterministic").encode
+    account = {"metadata": {"name": "default"}}
+    assert (await server.post("/api/v1/namespaces/default/serviceaccounts", account)).status == 201
+    for number in range(120):
+        if number % 20 == 0:
+            pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+            await server.post(PODS, pod)
+            await server.post(CLAIMS, gold_claim("c"))
+        for path in (f"{PODS}/p", f"{CLAIMS}/c"):
+            found = await server.get(path)
+            if found.status == 200:
+                write: Write = chance.choice((_put, _put, _patch, _bind_or_delete))
+                await write(server, found.body, chance)
+        for stored in documents._kept:
+            if stored._shared is not None:
+                used += 1
+                assert plain(documents.of(stored)) == plain(stored.document())
+    assert used > 100

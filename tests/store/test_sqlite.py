@@ -232,6 +232,9 @@ async def test_a_read_that_fails_says_so_and_the_next_one_is_not_the_worse_for_i
     for key in ("/a", "/b"):
         await store.create(key, b"{}")
     before = await read(store)
+    await store.close()
+    # Opened anew it remembers no row that it wrote or read.
+    store = SqliteStore(tmp_path / "state.db")
     monkeypatch.setattr(Unwell, "is_ill", True)
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="cannot read the store: disk I/O error"):

@@ -24,7 +24,7 @@ from dray.api.scheme import WRITE_VERBS, Resource, by_kind
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import MASTERS, Request, RequestInfo, User
 from dray.apiserver.watch.kind_cache import KindCache, KindCaches, Progress, StoreFollower
-from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.stored_object import RecentDocuments, Stored
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
@@ -176,6 +176,7 @@ class Core:
         self.admission = writes.admission
         self.commit = writes.commit
         self.check_commit = writes.check
+        self.documents = RecentDocuments()
         # KEP-5517 forbids to resize pods whose claims take cpu or memory; Kubernetes today does not.
         self.resize_with_claims = resize_with_claims
         # Lists at an earlier revision have expired, also those that a cache could still serve.

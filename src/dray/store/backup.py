@@ -91,7 +91,8 @@ class SqliteSource:
 
     async def find(self, key: str) -> Entry | None:
         with _opened(self._path) as connection:
-            return tables.read_entry(connection, key)
+            row = tables.read_row(connection, key)
+            return tables.entry_of(row) if row else None
 
 
 class EtcdSource:

@@ -141,6 +141,12 @@ class GroupCommit:
         self._schedule(loop)
         return done
 
+    def rows(self, keys: Sequence[str]) -> list[tables.Row | None] | None:
+        """The rows of these keys after the last group. None if they are not remembered and a group is just being written."""
+        if self._busy and not all(key in self._recent for key in keys):
+            return None
+        return [self._known_row(key) for key in keys]
+
     async def run_between_groups(self, work: Callable[[sqlite3.Connection], None]) -> None:
         """Runs `work` in a transaction of its own, without a revision and without events."""
         self._jobs_waiting += 1
@@ -246,10 +252,12 @@ class GroupCommit:
         return group.revision
 
     def _row(self, group: Group, key: str) -> tables.Row | None:
-        """The row of a key. Nobody else writes the file, so a row that was written or read last need not be read again."""
-        written, recent = group.writes.current, self._recent
-        if key in written:
-            return written[key]
+        written = group.writes.current
+        return written[key] if key in written else self._known_row(key)
+
+    def _known_row(self, key: str) -> tables.Row | None:
+        """Nobody else writes the file, so a row that was written or read last need not be read again."""
+        recent = self._recent
         if key in recent:
             return recent[key]
         if len(recent) >= MOST_RECENT:

@@ -100,15 +100,15 @@ class SqliteStore(StoreBase):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, key: str) -> Entry | None:
-        with _reads():
-            return tables.read_entry(self._reading, key)
+        return (await self.get_many([key])).get(key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        # One statement needs no transaction to see one moment.
-        moment = _one_moment(self._reading) if len(keys) > 1 else _reads()
-        with moment:
-            found = (tables.read_entry(self._reading, key) for key in keys)
-            return {entry.key: entry for entry in found if entry}
+        with _reads():
+            rows = self._commits.rows(keys)
+        if rows is None:
+            with _one_moment(self._reading):
+                rows = [tables.read_row(self._reading, key) for key in keys]
+        return {row[0]: tables.entry_of(row) for row in rows if row}
 
     async def list(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         async with self._list_turn:

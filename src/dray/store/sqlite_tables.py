@@ -117,13 +117,8 @@ _REPLAY = """SELECT v.key, v.seq, v.value, v.created, p.value, v.previous FROM v
 Row = tuple[str, bytes, int, int]
 
 
-def _entry(row: Row) -> Entry:
+def entry_of(row: Row) -> Entry:
     return Entry(row[0], row[1], revision_of(row[2]), row[3])
-
-
-def read_entry(connection: sqlite3.Connection, key: str) -> Entry | None:
-    row = connection.execute(_GET, (key,)).fetchone()
-    return _entry(row) if row else None
 
 
 def read_entries(
@@ -136,7 +131,7 @@ def read_entries(
     else:
         end = first_seq(revision + 1)
         rows = connection.execute(_LIST_AT, (*span, end, end, limit))
-    return map(_entry, rows)
+    return map(entry_of, rows)
 
 
 def count_entries(connection: sqlite3.Connection, prefix: str, start_after: str, revision: int) -> int:

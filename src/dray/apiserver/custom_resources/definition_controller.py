@@ -189,7 +189,7 @@ def mark_terminating(document: Document, now: str) -> None:
         return
     if CLEANUP not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
-    status = document.setdefault("status", {})
+    status = document["status"] = dict(document.get("status") or {})
     conditions = status["conditions"] = list(status.get("conditions") or ())
     text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
     set_condition(conditions, TERMINATING, "True", "InstanceDeletionPending", text, now)

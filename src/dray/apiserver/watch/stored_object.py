@@ -17,6 +17,7 @@ Memory: objects of kinds that expire are kept compressed (`Packing`); slices wit
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -179,6 +180,37 @@ class Stored:
         copy = Stored(self.key, self.namespace, self.name, self.value, revision, self.created, self._head)
         copy._labels, copy._fields = self._labels, self._fields
         return copy
+
+
+# Bytes of the stored objects whose documents are kept, some thousand pods; their documents take about five times as much.
+MOST_KEPT_BYTES = 2**21
+
+
+class RecentDocuments:
+    """The documents of the objects that were written last. Each component on a pod's way writes the object that the one before it wrote, and
+    does not decode it again. Nobody may change these documents: a changed object is a new document, which may share parts with the old one.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[Stored] = deque()
+        self._bytes = 0
+
+    def of(self, stored: Stored) -> Document:
+        return stored.document() if stored._shared is None else stored._shared
+
+    def keep(self, stored: Stored, document: Document) -> None:
+        """`document` is what was encoded as the value of `stored`, and now belongs to us."""
+        if stored._shared is not None:
+            return
+        shared = ordered(document)
+        shared["metadata"] = {**shared["metadata"], "resourceVersion": str(stored.revision)}
+        stored._shared = shared
+        self._kept.append(stored)
+        self._bytes += len(stored.value)
+        while self._bytes > MOST_KEPT_BYTES:
+            oldest = self._kept.popleft()
+            oldest._shared = None
+            self._bytes -= len(oldest.value)
 
 
 class SharedStored(Stored):

@@ -160,7 +160,8 @@ class Deleter:
 
     async def _delete_once(self, call: ApiCall, options: DeleteOptions, stored: Stored) -> Deleted:
         row = call.row
-        document = stored.document()
+        before = self._core.documents.of(stored)
+        document = {**before, "metadata": dict(before["metadata"])}
         self.check_preconditions(call, options, stored, document)
         attributes = replace(
             call.attributes, verb="delete", name=stored.name, namespace=stored.namespace, dry_run=options.dry_run
@@ -172,13 +173,13 @@ class Deleter:
         await self._core.admission.validate(admission)
         waits = self._mark(call, options, document)
         if waits:
-            return Deleted(await self._keep_waiting(call, options, stored, document), is_gone=False)
-        if options.dry_run:
-            return Deleted(self._shown(call, stored, document, stored.revision), is_gone=True)
-        revision = await self._core.remove(stored, document)
-        return Deleted(self._shown(call, stored, document, revision), is_gone=True)
+            return Deleted(await self._keep_waiting(call, options, stored, document, before), is_gone=False)
+        revision = stored.revision if options.dry_run else await self._core.remove(stored, document)
+        return Deleted(self._shown(call, stored, document, before, revision), is_gone=True)
 
-    def _shown(self, call: ApiCall, stored: Stored, document: Document, revision: int) -> Stored:
+    def _shown(self, call: ApiCall, stored: Stored, document: Document, before: Document, revision: int) -> Stored:
+        if document == before:
+            return stored.at(revision)
         cache = self._core.cache(call.row)
         return cache.make(stored.namespace, stored.name, to_value(document), revision, stored.created)
 
@@ -255,8 +256,10 @@ class Deleter:
         metadata["deletionTimestamp"] = rfc3339(self._core.clock.now() + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
 
-    async def _keep_waiting(self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document) -> Stored:
-        if document == stored.document():
+    async def _keep_waiting(
+        self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document, before: Document
+    ) -> Stored:
+        if document == before:
             return stored
         value = to_value(document)
         cache = self._core.cache(call.row)

@@ -85,6 +85,8 @@ PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
     **PARTS_OF_PODS,
 }
 GENERATE_ATTEMPTS = 8
+# Several components write these objects, one after the other.
+WRITTEN_BY_MANY = frozenset({"Pod", "ResourceClaim"})
 
 
 class WriteOutcome(msgspec.Struct):
@@ -257,7 +259,8 @@ class ObjectWriter:
             if await self.current(cache, namespace, name):
                 raise AlreadyExists(name)
             return WriteOutcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
-        value, key = value_with_raw_values(document, self._raw_values(call, document)), cache.key(namespace, name)
+        raw_values, key = self._raw_values(call, document), cache.key(namespace, name)
+        value = value_with_raw_values(document, raw_values)
         try:
             revision = await core.commit(
                 [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
@@ -268,7 +271,14 @@ class ObjectWriter:
             raise errors.conflict(row, name) from None
         if row.kind == SLICE:
             _STORED_LISTS.add(document["spec"].get("devices"))
-        return WriteOutcome(cache.written(key, value, revision, revision), True)
+        stored = cache.written(key, value, revision, revision)
+        self._keep(row, stored, document, raw_values)
+        return WriteOutcome(stored, True)
+
+    def _keep(self, row: Resource, stored: Stored, document: Document, raw_values: RawValues | None) -> None:
+        """For the next write of the object."""
+        if row.kind in WRITTEN_BY_MANY and raw_values is None and type(stored) is Stored:
+            self._core.documents.keep(stored, document)
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
@@ -351,7 +361,7 @@ class ObjectWriter:
         if call.row.kind in NEWER_THAN_US or not is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
         stored = self._core.cache(call.row).get(call.namespace, call.name)
-        return ObservedObject(stored, stored.document()) if stored else None
+        return ObservedObject(stored, self._core.documents.of(stored)) if stored else None
 
     def _match_name(self, call: ApiCall, metadata: Document) -> None:
         problem = name_problem(metadata, call.name)
@@ -375,7 +385,7 @@ class ObjectWriter:
     async def _change_once(self, call: ApiCall, change: ObjectChange, cache: KindCache, stored: Stored) -> WriteOutcome:
         row, core = call.row, self._core
         seen = change.seen
-        old = seen.document if seen is not None and seen.stored is stored else stored.document()
+        old = seen.document if seen is not None and seen.stored is stored else core.documents.of(stored)
         size = _work_of(call, len(call.request.body) + len(stored.value))
         is_small = size < LARGE
         built = change.build(old) if is_small else await in_thread(change.build, old)
@@ -408,16 +418,11 @@ class ObjectWriter:
             return await self._let_go(call, cache, stored, document, dry_run=change.dry_run)
         if unchanged(document, old) and not raw_changed:
             return WriteOutcome(stored)
-        return await self._store(
-            call,
-            cache,
-            stored,
-            document,
-            old,
-            named_revision,
-            value_with_raw_values(document, raw_values),
-            dry_run=change.dry_run,
-        )
+        value = value_with_raw_values(document, raw_values)
+        outcome = await self._store(call, cache, stored, document, old, named_revision, value, dry_run=change.dry_run)
+        if not change.dry_run:
+            self._keep(row, outcome.stored, document, raw_values)
+        return outcome
 
     def _raw_values(
         self, call: ApiCall, document: Document, stored: Stored | None = None, endpoint: str = ""
