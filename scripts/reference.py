@@ -16,6 +16,7 @@ from dray.controllers.controller_manager import (
     BUILDERS,
     ControllerOptions,
 )
+from dray.driver.net import NetDriver
 from dray.driver.nvidia import NvidiaDriver
 from dray.features import GATES, RELEASES, FeatureGates
 from dray.kubelet.metrics import KubeletMetrics
@@ -79,14 +80,16 @@ def registries() -> dict[str, Registry]:
         build(context, ControllerOptions(root_ca="-"), (POOL_STATUS_REQUESTS, TAINT_RULES))
     kubelet = Registry()
     KubeletMetrics(kubelet)
-    nvidia = Registry()
+    nvidia, net = Registry(), Registry()
     NvidiaDriver().add_metrics(nvidia)
+    NetDriver().add_metrics(net)
     return {
         "dray apiserver": server.registry,
         "dray controller-manager": context.registry,
         "dray scheduler": SchedulerMetrics().registry,
         "dray kubelet": kubelet,
         "dray driver nvidia": nvidia,
+        "dray driver net": net,
     }
 
 
@@ -95,6 +98,7 @@ WHERE = {
     "dray controller-manager": "`/metrics` on `--secure-port`, by default 10257.",
     "dray scheduler": "`/metrics` on `--secure-port`, by default 10259.",
     "dray driver nvidia": "`/metrics` at `--metrics-address`, in plain HTTP; labels are told in [NVIDIA cards](../nvidia.md).",
+    "dray driver net": "`/metrics` at `--metrics-address`, in plain HTTP; labels are told in [Network interfaces](../net.md).",
     "dray kubelet": "`/metrics` on the loopback interface at `--healthz-port`, in plain HTTP.",
 }
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,6 +181,10 @@ class Story:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
 
+    def run_of_nvidia(self, program: str, *arguments: str) -> str:
+        found = shutil.which(program) or shutil.which(program, path="/usr/local/nvidia/bin")
+        return self.run(found, *arguments) if found else f"{program} is not on this machine"
+
     def show(self, text: str) -> None:
         for line in text.strip().splitlines():
             print(f"           {line}", flush=True)
@@ -241,7 +246,10 @@ async def tell(story: Story) -> None:
     story.say_prepare_time()
     await story.show_log("forty")
     await story.show_log("eighty")
+    # The driver asks the card once a second.
+    await asyncio.sleep(2.5)
     story.show(story.metrics("dray_nvidia_"))
+    story.show(story.run_of_nvidia("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv"))
 
     story.say("--- a third that waits")
     await story.create_pod("third", "gpu-40gi", "10")

@@ -113,8 +113,8 @@ def test_pods_with_interfaces(cluster: NetCluster):
     check_network_data(cluster, "slow-share", "10.79.0.1/24")
     slow, fast = cluster.network_of("slow-share"), cluster.network_of("fast-share")
     rates = measured_mbit(slow, fast, "10.79.0.2"), measured_mbit(fast, slow, "10.79.0.1")
-    print("shares of 10 and 100 Mbit/s send {:.2f} and {:.2f}".format(*rates))
-    assert rates == (pytest.approx(10, rel=0.2), pytest.approx(100, rel=0.2))
+    print("a share of 10 Mbit/s sends {:.2f} and receives {:.2f}".format(*rates))
+    assert rates == (pytest.approx(10, rel=0.2), pytest.approx(10, rel=0.2))
     cluster.delete("slow-share", "fast-share")
 
     names = {"claim": "slow-share", "other": "fast-share", "address": "10.79.0.2", "image": IMAGE}

@@ -250,6 +250,19 @@ def _without(claims: dict[str, StoredClaim], claim_uid: str) -> dict[str, Stored
     return {uid: claim for uid, claim in claims.items() if uid != claim_uid}
 
 
+class ClaimWithPods(msgspec.Struct, frozen=True):
+    """The beginning of a record whose claim is named in metrics."""
+
+    namespace: str
+    name: str
+    pods: tuple[str, ...] = ()
+
+    @property
+    def metric_labels(self) -> tuple[dict[str, str], ...]:
+        """The labels of numbers that belong to the claim: one set for each pod that uses it."""
+        return tuple({"namespace": self.namespace, "claim": self.name, "pod": pod} for pod in self.pods or ("",))
+
+
 class ClaimRecords(Generic[R]):
     """What a driver itself notes about its claims, by their UID; every change is on disk when the call returns."""
 

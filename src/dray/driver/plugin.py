@@ -122,6 +122,11 @@ class ClaimToPrepare:
     def uid(self) -> str:
         return self.reference.uid
 
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Names of the pods that use the claim now."""
+        return tuple(user.name for user in self.claim.status.reserved_for if user.resource == "pods")
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:

@@ -504,7 +504,10 @@ async def rig_for(target: Target, timeout_s: float) -> AsyncIterator[Rig]:
 
 
 async def _make_node(client: Client) -> Node:
-    return await NodeRegistration(client, NodeDescription.simple(NODE, "64", "256Gi")).register()
+    """With all that devices may be counted in."""
+    node = NodeDescription.simple(NODE, "64", "256Gi")
+    huge_pages = dict.fromkeys(("hugepages-2Mi", "hugepages-1Gi"), Quantity.parse("64Gi"))
+    return await NodeRegistration(client, replace(node, capacity={**node.capacity, **huge_pages})).register()
 
 
 async def make_class(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from tests.driver.net.namespaces import echoed, measured_mbit
 from tests.driver.net.pods import SHARED, HookFailed, claim_for, device, state_of
 
 from dray.driver import DeviceConfig, PrepareError
-from dray.driver.net import NetDriver
+from dray.driver.net import NetDriver, interfaces
 from dray.driver.net.parameters import NetworkConfig, RouteConfig, network_config
 
 
@@ -186,33 +186,49 @@ def test_two_pods_share_an_interface_and_exchange_packets(host, begin, make_pod)
     assert "qdisc tbf" in pods[0].run("tc", "qdisc", "show", "dev", "net1")
     assert driver.reports["u1"][0].share_id == "s1"
     driver.unprepare(claims[0].reference)
-    assert (pods[0].interfaces(), pods[1].interfaces()) == ({"lo"}, {"lo", "net1"})
+    assert (pods[0].interfaces(), pods[1].interfaces()) == ({"lo"}, {"lo", "net1", "in-2"})
 
 
 def test_a_share_gets_its_bandwidth(host, begin, make_pod):
-    """10 Mbit/s of an interface that has 10,000; what the receiver counts in two seconds."""
-    driver, pods = begin(SHARED), [make_pod(), make_pod()]
-    for number, (pod, bandwidth) in enumerate(zip(pods, ("10M", "1G"), strict=True), 1):
+    """10 Mbit/s of an interface that has 10,000, in both directions; what the receiver counts in two seconds."""
+    driver, pods = begin(SHARED), [make_pod(), make_pod(), make_pod()]
+    for number, (pod, bandwidth) in enumerate(zip(pods, ("10M", "1G", "10G"), strict=True), 1):
         parameters = {"interface": {"name": "net1", "addresses": [f"10.1.0.{number}/24"]}}
         claim = claim_for(device("eth2", parameters, bandwidth=bandwidth, share=f"s{number}"), uid=f"u{number}")
         [prepared] = driver.prepare(claim)
         pod.start_container(prepared.edits)
     assert measured_mbit(pods[0], pods[1], "10.1.0.2") == pytest.approx(10, rel=0.2)
-    assert measured_mbit(pods[1], pods[0], "10.1.0.1") > 50
+    assert measured_mbit(pods[2], pods[0], "10.1.0.1") == pytest.approx(10, rel=0.2)
+    assert measured_mbit(pods[1], pods[2], "10.1.0.3") > 50
 
 
 def test_two_shares_of_one_interface_for_one_claim(host, begin, make_pod):
     driver, pod = begin(SHARED), make_pod()
     for prepared in driver.prepare(claim_for(*(device("eth2", bandwidth="1G", share=f"s{n}") for n in range(2)))):
         pod.start_container(prepared.edits)
-    assert pod.interfaces() == {"lo", "eth2", "eth2-1"}
+    assert pod.interfaces() == {"lo", "eth2", "in-2", "eth2-1", "in-4"}
 
 
 def test_all_the_bandwidth_needs_no_limit(host, begin, make_pod):
     driver, pod = begin(SHARED), make_pod()
     [prepared] = driver.prepare(claim_for(device("eth2", bandwidth="10G", share="s")))
     pod.start_container(prepared.edits)
-    assert "tbf" not in pod.run("tc", "qdisc", "show", "dev", "eth2")
+    assert "tbf" not in pod.run("tc", "qdisc", "show")
+    assert pod.interfaces() == {"lo", "eth2"}
+
+
+def test_a_kernel_that_cannot_limit_what_a_pod_receives_says_so(host, begin, make_pod, monkeypatch):
+    """As one without ifb answers."""
+    monkeypatch.setattr(interfaces, "_BETWEEN_KIND", "no-such-kind")
+    driver, pod = begin(SHARED), make_pod()
+    claim = claim_for(device("eth2", bandwidth="1G", share="s"))
+    [prepared] = driver.prepare(claim)
+    with pytest.raises(
+        HookFailed, match=r"cannot limit what a pod receives, it needs ifb, u32 and mirred: .*supported"
+    ):
+        pod.start_container(prepared.edits)
+    driver.unprepare(claim.reference)
+    assert pod.interfaces() == {"lo"}
 
 
 def test_a_share_of_an_interface_that_is_down_says_so(host, begin, make_pod):

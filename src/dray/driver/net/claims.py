@@ -2,6 +2,7 @@
 
 import msgspec
 
+from dray.driver.claim_files import ClaimWithPods
 from dray.driver.net.links import Link
 from dray.driver.net.parameters import NetworkConfig
 
@@ -46,10 +47,8 @@ class InterfaceUse(msgspec.Struct, frozen=True):
     pod_side: PodSide | None = None
 
 
-class InterfaceRecord(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    uses: tuple[InterfaceUse, ...]
+class InterfaceRecord(ClaimWithPods, frozen=True):
+    uses: tuple[InterfaceUse, ...] = ()
 
     def with_use(self, index: int, use: InterfaceUse) -> "InterfaceRecord":
         return msgspec.structs.replace(self, uses=(*self.uses[:index], use, *self.uses[index + 1 :]))

@@ -8,7 +8,14 @@ from fnmatch import fnmatchcase
 
 from dray.api.names import label_problems
 from dray.api.quantity import Quantity
-from dray.api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity
+from dray.api.resource import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceTaint,
+)
 from dray.driver.net.links import PHYSICAL, Link
 
 _LONGEST_VALUE = 64
@@ -35,7 +42,7 @@ def is_offered(link: Link, choice: InterfaceChoice) -> bool:
     """Whether claims may have the interface.
 
     Left out unless the administrator names them: interfaces that the node cannot miss (with the default route, below a
-    bridge or bond) and the host's ends of other pods' networks (veth). A bridge cannot leave its namespace, only be shared.
+    bridge or bond), the host's ends of other pods' networks (veth) and queues without a network (ifb). A bridge cannot leave its namespace, only be shared.
     """
     if link.is_loopback or _matches(link, choice.exclude):
         return False
@@ -45,7 +52,7 @@ def is_offered(link: Link, choice: InterfaceChoice) -> bool:
         return False
     if choice.include:
         return _matches(link, choice.include)
-    return not link.has_master and link.type != "veth"
+    return not link.has_master and link.type not in ("veth", "ifb")
 
 
 def names_of(links: Iterable[Link]) -> dict[str, Link]:
@@ -60,13 +67,14 @@ def names_of(links: Iterable[Link]) -> dict[str, Link]:
     }
 
 
-def device_of(name: str, link: Link, choice: InterfaceChoice) -> Device:
+def device_of(name: str, link: Link, choice: InterfaceChoice, taints: tuple[DeviceTaint, ...] = ()) -> Device:
     shared = is_shared(link, choice)
     return Device(
         name=name,
         attributes=_attributes(link),
         capacity={"bandwidth": _bandwidth(link.speed_mbit or choice.unknown_speed_mbit)} if shared else {},
         allow_multiple_allocations=True if shared else None,
+        taints=taints,
     )
 
 

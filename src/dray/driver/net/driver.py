@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,14 @@ from dray.api.resource import AllocatedDeviceStatus, NetworkDeviceData
 from dray.atomic_files import open_private
 from dray.driver.claim_files import ClaimRecords, safe_file_part
 from dray.driver.net.claims import InterfaceRecord, InterfaceUse
+from dray.driver.net.conditions import (
+    LinkProblem,
+    PodLink,
+    add_traffic_metrics,
+    problem_in_pod,
+    problem_on_host,
+    read_pod_link,
+)
 from dray.driver.net.devices import InterfaceChoice, device_of, is_offered, is_shared, names_of
 from dray.driver.net.hook import HookRequests
 from dray.driver.net.interfaces import LARGEST_LIMIT, bring_back, bring_in, read_routes
@@ -26,14 +34,17 @@ from dray.driver.plugin import (
     ClaimReference,
     ClaimToPrepare,
     DeviceConfig,
+    DeviceHealth,
     Driver,
     Pool,
     PreparedDevice,
     PrepareError,
 )
+from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
 
+LOOK_INTO_PODS_EVERY_S = 5.0
 SETTLE_S = 0.3
 """How long changes are collected before they are published: a card that comes up changes many times."""
 
@@ -49,6 +60,8 @@ class NetDriver(Driver):
         self._host = host
         self._sysfs = sysfs
         self._one_change = threading.Lock()
+        self._published_problems: dict[str, LinkProblem] = {}
+        self._pod_links: dict[tuple[str, int], PodLink] = {}
 
     # --- start
 
@@ -111,8 +124,20 @@ class NetDriver(Driver):
     # --- what is published
 
     def pools(self, node_name: str) -> Iterable[Pool]:
-        devices = (device_of(name, link, self._choice) for name, link in sorted(self._offered().items()))
+        offered, problems = self._look()
+        self._published_problems = problems
+        devices = (
+            device_of(name, link, self._choice, (problems[name].taint,) if name in problems else ())
+            for name, link in sorted(offered.items())
+        )
         return [Pool(node_name, tuple(devices))]
+
+    def _look(self) -> tuple[dict[str, Link], dict[str, LinkProblem]]:
+        """What is offered, and what keeps it from carrying packets. Nothing moves meanwhile."""
+        with self._exclusively():
+            offered = self._offered()
+            self._pod_links = self._read_pod_links()
+            return offered, self._problems_of(offered)
 
     def _offered(self) -> dict[str, Link]:
         """Interfaces by device name: those on the host, and those that pods have now, as they were on the host."""
@@ -121,6 +146,30 @@ class NetDriver(Driver):
         marks = set(map(_mark, moved))
         found = names_of(link for link in there if link.alias not in marks)
         return found | {use.device: use.link for use in moved.values()}
+
+    def _problems_of(self, offered: Mapping[str, Link]) -> dict[str, LinkProblem]:
+        """What keeps interfaces from carrying packets, by device name: on the host, or in the pod that has the interface."""
+        moved = self._moved()
+        in_pods = {use.device for use in moved.values()}
+        found = {
+            name: problem_on_host(link, is_shared=is_shared(link, self._choice))
+            for name, link in offered.items()
+            if name not in in_pods
+        }
+        for place, use in moved.items():
+            # An interface on whose way the driver was killed is in neither place.
+            if use.pod_side is not None and self._kept.get(_key(*place)) is not None:
+                found[use.device] = problem_in_pod(use.link.name, self._pod_links.get(place))
+        return {name: problem for name, problem in found.items() if problem is not None}
+
+    def _read_pod_links(self) -> dict[tuple[str, int], PodLink]:
+        found = {}
+        for uid, record in self._records.by_uid().items():
+            for number, use in enumerate(record.uses):
+                kept = self._kept.get(_key(uid, number)) if use.is_touched else None
+                if kept is not None and (link := read_pod_link(kept, _mark((uid, number)))) is not None:
+                    found[uid, number] = link
+        return found
 
     def _moved(self) -> dict[tuple[str, int], InterfaceUse]:
         """Interfaces that are not on the host now, or not as they were, by claim and number."""
@@ -132,7 +181,10 @@ class NetDriver(Driver):
         }
 
     async def watch(self, republish: Callable[[], None]) -> None:
-        """Publishes again when the kernel tells of a change; what it tells is read anew."""
+        """Publishes again when the kernel tells of a change; what it tells is read anew.
+
+        It tells nothing of the networks of pods, so these are looked at every few seconds.
+        """
         changed = asyncio.Event()
         loop = asyncio.get_running_loop()
         with await asyncio.to_thread(open_events, self._host) as events:
@@ -152,12 +204,30 @@ class NetDriver(Driver):
             changed.set()
             try:
                 while True:
-                    await changed.wait()
-                    await asyncio.sleep(SETTLE_S)
-                    changed.clear()
-                    republish()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_INTO_PODS_EVERY_S):
+                            await changed.wait()
+                    if changed.is_set():
+                        await asyncio.sleep(SETTLE_S)
+                        changed.clear()
+                        republish()
+                    elif (await asyncio.to_thread(self._look))[1] != self._published_problems:
+                        republish()
             finally:
                 loop.remove_reader(events)
+
+    # --- health and use
+
+    def health(self) -> Iterable[DeviceHealth]:
+        offered, problems = self._look()
+        return [
+            _health(pool.name, device.name, device.name in offered, problems.get(device.name))
+            for pool in self.published_pools
+            for device in pool.devices
+        ]
+
+    def add_metrics(self, registry: Registry) -> None:
+        add_traffic_metrics(registry, lambda: self._records.by_uid(), lambda: self._pod_links)
 
     # --- claims
 
@@ -170,7 +240,8 @@ class NetDriver(Driver):
         with self._exclusively():
             if self._records.get(claim.uid) is None:
                 uses = self._uses(devices)
-                self._records.put(claim.uid, InterfaceRecord(claim.reference.namespace, claim.reference.name, uses))
+                reference = claim.reference
+                self._records.put(claim.uid, InterfaceRecord(reference.namespace, reference.name, claim.pods, uses))
         looked_at = [PreparedDevice(device) for device in claim.devices if device.admin_access]
         return looked_at + [
             PreparedDevice(device, self._hook.edits(claim.uid, number)) for number, device in enumerate(devices)
@@ -281,13 +352,19 @@ class NetDriver(Driver):
         if statuses:
             self.report_status(ClaimReference(record.namespace, record.name, claim_uid), statuses)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
         """One change at a time, also among the instances of a driver that is being updated."""
         with self._one_change, open_private(self._lock_file, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self._records.reload()
             yield
+
+
+def _health(pool: str, device: str, is_there: bool, problem: LinkProblem | None) -> DeviceHealth:
+    if not is_there:
+        return DeviceHealth(pool, device, "Unhealthy", "the interface is not on this machine any more")
+    return DeviceHealth(pool, device, "Unhealthy" if problem else "Healthy", problem.message if problem else "")
 
 
 def _with_own_names(uses: Iterable[InterfaceUse], taken: set[str]) -> Iterator[InterfaceUse]:

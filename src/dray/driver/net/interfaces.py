@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LARGEST_LIMIT = (1 << 32) * 8 - 8
 """Bits a second: the token bucket of the kernel counts bytes in 32 bits."""
+_BETWEEN_KIND = "ifb"
+_INGRESS, _ALL_PROTOCOLS, _PASSED_ON = 0xFFFF0000, 0x0003, 0x10000
 _MAIN_TABLE = 254
 _BY_KERNEL = 2
 _BURST_S = 0.01
@@ -125,6 +127,7 @@ def _set_up(routes: Any, use: InterfaceUse, mark: str) -> PodSide:
         routes.link("set", index=index, mtu=wanted.mtu)
     if use.bits_per_second is not None:
         _limit(routes, index, use.bits_per_second)
+        _limit_received(routes, index, use.bits_per_second)
     # A share is beside the host's interface, so it cannot have the same addresses.
     own = () if use.is_shared else (*use.link.ipv4, *use.link.ipv6)
     _set_addresses(routes, index, own if wanted.addresses is None else wanted.addresses)
@@ -138,6 +141,52 @@ def _limit(routes: Any, index: int, bits_per_second: int) -> None:
     rate = bits_per_second // 8
     burst = max(_SMALLEST_BURST, int(rate * _BURST_S))
     routes.tc("replace", "tbf", index=index, handle="1:", rate=rate, burst=burst, latency=_LATENCY)
+
+
+def _limit_received(routes: Any, index: int, bits_per_second: int) -> None:
+    """The kernel limits only what is sent. So what arrives is sent through an interface in between, which has the limit."""
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    try:
+        between = _made_between(routes, index)
+        _limit(routes, between, bits_per_second)
+        routes.link("set", index=between, state="up")
+        _redirect_received(routes, index, between)
+    except NetlinkError as error:
+        raise PrepareError(
+            f"the kernel cannot limit what a pod receives, it needs ifb, u32 and mirred: {error.args[-1]}"
+        ) from error
+
+
+def _redirect_received(routes: Any, index: int, to: int) -> None:
+    routes.tc("replace", "ingress", index=index)
+    if not routes.get_filters(index=index, parent=_INGRESS):
+        routes.tc(
+            "add-filter",
+            "u32",
+            index=index,
+            parent=_INGRESS,
+            prio=1,
+            protocol=_ALL_PROTOCOLS,
+            target=_PASSED_ON,
+            keys=["0x0/0x0+0"],
+            action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": to},
+        )
+
+
+def _made_between(routes: Any, index: int) -> int:
+    name = _between_name(index)
+    found = _named(routes, name)
+    if found is None:
+        routes.link("add", ifname=name, kind=_BETWEEN_KIND)
+        found = _named(routes, name)
+        assert found is not None, f"interface {name} was made just now"
+    return found
+
+
+def _between_name(index: int) -> str:
+    """No two shares in a namespace have the same index."""
+    return f"in-{index}"
 
 
 def _pod_side(routes: Any, index: int) -> PodSide:
@@ -174,6 +223,10 @@ def _restored(use: InterfaceUse, mark: str, host: Path) -> bool:
 def _remove_share(routes: Any, use: InterfaceUse, mark: str) -> None:
     index = _marked(routes, mark)
     if index is not None:
+        # First: as long as the share is there, the interface in between is found by its index.
+        between = _named(routes, _between_name(index)) if use.bits_per_second is not None else None
+        if between is not None:
+            routes.link("del", index=between)
         routes.link("del", index=index)
     _remove_unfinished_share(routes, use)
 

@@ -80,7 +80,6 @@ def _read(routes: Any, sysfs: Path) -> list[Link]:
 def _link(message: Any, default: set[int], addresses: dict[tuple[int, int], list[str]], sysfs: Path) -> Link:
     index = message["index"]
     kind = (message.get("linkinfo") or {}).get("kind")
-    state = message.get("operstate") or "UNKNOWN"
     bus, device = message.get("parent_dev_bus_name"), message.get("parent_dev_name")
     return Link(
         index=index,
@@ -88,7 +87,7 @@ def _link(message: Any, default: set[int], addresses: dict[tuple[int, int], list
         type=kind or PHYSICAL,
         mac=message.get("address") or "",
         mtu=message.get("mtu") or 0,
-        state=_STATES.get(state, state.lower()),
+        state=operational_state(message),
         encapsulation=_ENCAPSULATIONS.get(message["ifi_type"], str(message["ifi_type"])),
         alias=message.get("ifalias") or "",
         is_up=bool(message["flags"] & IFF_UP),
@@ -100,6 +99,11 @@ def _link(message: Any, default: set[int], addresses: dict[tuple[int, int], list
         driver=_target(sysfs / "bus" / bus / "devices" / device / "driver") if bus and device else None,
         pci=pci_facts(sysfs, bus, device) if bus and device else None,
     )
+
+
+def operational_state(message: Any) -> str:
+    state = message.get("operstate") or "UNKNOWN"
+    return _STATES.get(state, state.lower())
 
 
 def _speeds(namespace: Path, names: list[str]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from dray.driver.claim_files import ClaimRecords
+from dray.driver.claim_files import ClaimRecords, ClaimWithPods
 
 
 class CardUse(msgspec.Struct, frozen=True):
@@ -16,11 +16,8 @@ class CardUse(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None
 
 
-class CardRecord(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    pods: tuple[str, ...]
-    uses: tuple[CardUse, ...]
+class CardRecord(ClaimWithPods, frozen=True):
+    uses: tuple[CardUse, ...] = ()
 
 
 class CardRecords(ClaimRecords[CardRecord]):

@@ -330,10 +330,9 @@ class NvidiaDriver(Driver):
         users: dict[str, list[dict[str, str]]] = {}
         for uid, record in self._records.by_uid().items():
             for use in record.uses:
-                for pod in record.pods or ("",):
-                    labels = {"uid": uid, "namespace": record.namespace, "claim": record.name, "pod": pod}
-                    memory = "" if use.memory_bytes is None else str(use.memory_bytes)
-                    users.setdefault(use.card, []).append(labels | {"memory": memory})
+                memory = "" if use.memory_bytes is None else str(use.memory_bytes)
+                for labels in record.metric_labels:
+                    users.setdefault(use.card, []).append(labels | {"uid": uid, "memory": memory})
         return users
 
 
@@ -355,12 +354,11 @@ def _share_limits(device: AllocatedDevice, card: Card, asked: MpsLimits | None) 
 def _record(
     claim: ClaimToPrepare, chosen: Iterable[tuple[AllocatedDevice, GpuPart]], limits: Iterable[MpsLimits | None]
 ) -> CardRecord:
-    pods = tuple(user.name for user in claim.claim.status.reserved_for if user.resource == "pods")
     uses = tuple(
         CardUse(device.device, part.card.name, limit is not None, limit.memory_bytes if limit is not None else None)
         for (device, part), limit in zip(chosen, limits, strict=True)
     )
-    return CardRecord(claim.reference.namespace, claim.reference.name, pods, uses)
+    return CardRecord(claim.reference.namespace, claim.reference.name, claim.pods, uses)
 
 
 def _read_write(path: str) -> Mount:

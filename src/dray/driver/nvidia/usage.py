@@ -112,7 +112,7 @@ def add_usage_metrics(
         "Share of the last second in which the card computed something.",
         gauge("dray_nvidia_utilization_ratio"),
     )
-    registry.computed_gauge(
+    registry.computed_counter(
         "dray_nvidia_energy_joules_total",
         "Energy that the card has used since its driver was loaded.",
         gauge("dray_nvidia_energy_joules_total"),
