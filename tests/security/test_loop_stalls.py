@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.read import representations
 from dray.apiserver.request.request_info import AUTHENTICATED, LOOPBACK, Request, User
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client, gold_claim
@@ -163,6 +164,12 @@ REQUESTS: dict[str, tuple[str, str, Any, str]] = {
     "a long query": ("GET", f"{PODS}?" + "&".join(f"a{n}=b" for n in range(8_000)), None, JSON),
     "a long accept header": ("GET", PODS, None, "accept:" + ",".join("a/b;q=0.1" for _ in range(6_000))),
     "a long path": ("GET", "/api" + "/a" * 30_000, None, JSON),
+    "a deletion with a long YAML body": ("DELETE", f"{MAPS}/missing", yaml_list(500_000), "application/yaml"),
+    "a deletion of many with a long YAML body": ("DELETE", f"{MAPS}?labelSelector=none", yaml_list(500_000), "application/yaml"),
+    "a long YAML eviction": ("POST", f"{PODS}/there/eviction", yaml_list(500_000), "application/yaml"),
+    "a long YAML binding": ("POST", f"{PODS}/there/binding", yaml_list(500_000), "application/yaml"),
+    "a long YAML request for a token": ("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", yaml_list(500_000), "application/yaml"),
+    "a long YAML scale": ("PUT", "/apis/apps/v1/namespaces/default/deployments/missing/scale", yaml_list(500_000), "application/yaml"),
     "a review of much": ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "labelSelector": {"requirements": [{"key": f"k{n}", "operator": "In", "values": ["a"]} for n in range(20_000)]}}}}, JSON),
 }  # fmt: skip
 
@@ -208,6 +215,54 @@ async def test_a_request_does_not_stop_the_loop(attacked: Client, name: str) -> 
         answer = await asyncio.create_task(attacked.running.server.handle(request))
     assert answer.status < 500, answer.body
     assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+MERGE = "application/merge-patch+json"
+# Small requests about large objects: method, path below the objects, body, content type, what is accepted
+ABOUT_LARGE_OBJECTS: dict[str, tuple[str, str, Any, str, str]] = {
+    "as YAML": ("GET", "/large-0", None, JSON, YAML),
+    "all in protobuf": ("GET", "", None, JSON, PROTOBUF),
+    "all as a table": ("GET", "", None, JSON, TABLE),
+    "all their metadata": ("GET", "", None, JSON, PARTIAL.replace("Metadata;", "MetadataList;")),
+    "one of them once more": ("POST", "", a_map("large-0"), JSON, JSON),
+    "a patch": ("PATCH", "/large-0", {"data": {"a": "b"}}, MERGE, JSON),
+    "a patch that is only tried": ("PATCH", "/large-0?dryRun=All", {"data": {"a": "c"}}, MERGE, JSON),
+    "a patch that does not fit": ("PATCH", "/large-0", {"metadata": {"labels": {"-": "-"}}}, MERGE, JSON),
+    "another object in its place": ("PUT", "/large-1?dryRun=All", a_map("large-1"), JSON, JSON),
+    "a deletion that is only tried": ("DELETE", "/large-1?dryRun=All", None, JSON, JSON),
+    "a deletion of another one": ("DELETE", "/large-1", {"preconditions": {"uid": "x"}}, JSON, JSON),
+    "a deletion": ("DELETE", "/large-1", None, JSON, JSON),
+}
+
+
+@pytest.mark.timeout(300)
+async def test_a_small_request_about_large_objects_does_not_stop_the_loop(attacked: Client) -> None:
+    for number in range(3):
+        large = {**a_map(f"large-{number}"), "data": {f"k{n}": "v" for n in range(60_000)}}
+        assert (await attacked.post(MAPS, large)).status == 201
+    found = {}
+    for name, (method, below, body, content_type, accept) in ABOUT_LARGE_OBJECTS.items():
+        path, _, query = (MAPS + below).partition("?")
+        headers = {"user-agent": "test", "content-type": content_type, "accept": accept}
+        request = Request(method, path, query, headers, json.dumps(body).encode() if body else b"", user=TENANT)
+        with loop_stalls() as stalls:
+            answer = await asyncio.create_task(attacked.running.server.handle(request))
+        assert answer.status in (200, 409, 422), (name, answer.body)
+        found[name] = stalls.longest_s
+    assert {name: s for name, s in found.items() if s >= LONGEST_S} == {}
+
+
+async def test_yaml_has_a_length(attacked: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(representations, "MOST_YAML", 1000)
+    await attacked.post(MAPS, {**a_map("longer"), "data": {"a": "b" * 1000}})
+    answer = await attacked.send("GET", f"{MAPS}/longer", accept=YAML)
+    assert (answer.status, answer.body["reason"]) == (406, "NotAcceptable")
+    assert "are too many to be shown in YAML: ask for JSON" in answer.body["message"]
+    assert (await attacked.send("GET", f"{MAPS}/there", accept=YAML)).status == 200
 
 
 async def test_a_list_of_devices_that_was_refused_is_as_large_the_next_time(attacked: Client) -> None:

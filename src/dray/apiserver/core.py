@@ -6,12 +6,13 @@ others. So a trusted user may mark a write as urgent. While urgent writes keep c
 came since the turn before, at least one, in the order of arrival.
 
 `in_thread_if_large` lets threads do the work of large requests, so that the loop answers others meanwhile. Only pure functions run there: decoding,
-ownership, patches and validation look at the request and the stored object, and at nothing else.
+ownership, patches and validation look at the request and the stored object, and at nothing else; so does showing objects in another form.
 """
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +86,8 @@ Result = TypeVar("Result")
 
 # Bytes. The slowest work on a request of this size takes the loop for some 25 ms; the way to a thread and back takes 0.1 ms.
 LARGE = 16 * 1024
+# Reading an object that is stored, or showing it in another form, takes so many times less than the slowest work.
+QUICK = 16
 # Few: threads share one interpreter with the loop. Other large requests wait in a queue, and not for ever.
 THREADS = 2
 DEADLINE_S = 60.0
@@ -101,9 +104,21 @@ async def in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
     """Runs `work` in a thread; raises 504 if that takes too long."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(_threads, _done_here, work, *arguments)
     except TimeoutError:
         raise ApiError(504, "Timeout", "the server could not finish this large request in time") from None
+
+
+def _done_here(work: Callable[..., Result], *arguments: Any) -> Result:
+    try:
+        return work(*arguments)
+    except Exception as error:
+        # The frames behind an exception keep the request as it was read, and the loop would let go of its many parts one by one.
+        behind: BaseException | None = error
+        while behind is not None:
+            traceback.clear_frames(behind.__traceback__)
+            behind = behind.__context__
+        raise
 
 
 Document = dict[str, Any]
@@ -184,6 +199,12 @@ class Core:
         self._follower = follower
         self._caches = caches
         self._next_second, self._second_text = float("-inf"), ""
+
+    async def document(self, stored: Stored) -> Document:
+        """The document of a stored object, which nobody may change. A very large one is read in a thread."""
+        if stored.size < LARGE * QUICK:
+            return self.documents.of(stored)
+        return await in_thread(self.documents.of, stored)
 
     def forget_history(self, before: int) -> None:
         self.history_start = before

@@ -23,12 +23,18 @@ from dray.api.served_versions import ServedVersions
 from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import Core, WritePriority, in_thread_if_large
+from dray.apiserver.core import QUICK, Core, WritePriority, in_thread_if_large
 from dray.apiserver.custom_resources.conversions import ConversionWebhooks, PreparedConversions
 from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read.get_and_list import Reader
-from dray.apiserver.read.representations import Whole, in_media_type, representation_of
+from dray.apiserver.read.get_and_list import ListedObjects, Reader
+from dray.apiserver.read.representations import (
+    Representation,
+    Whole,
+    bytes_to_rewrite,
+    in_media_type,
+    representation_of,
+)
 from dray.apiserver.read.selectors import parse_fields
 from dray.apiserver.request.authentication.authenticator import impersonate, requested_user
 from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
@@ -287,7 +293,8 @@ class Server:
             # A large request can have as many mistakes.
             response = await in_thread_if_large(len(request.body), partial(failure, error))
         response.warnings = [*call.warnings, *response.warnings]
-        return in_media_type(response, call.response_format, query)
+        media_type = partial(in_media_type, response, call.response_format, query)
+        return await in_thread_if_large(bytes_to_rewrite(response, call.response_format, query), media_type)
 
     async def _may_see(self, user: User, claims: Iterable[tuple[str, str]]) -> bool:
         """Whether the user may read all these claims."""
@@ -371,7 +378,7 @@ class Server:
     # --- handlers -----------------------------------------------------------------------------------------------------
 
     async def _get(self, call: ApiCall) -> Response:
-        return self._show(call, await self._reader.get(call))
+        return await self._show(call, await self._reader.get(call))
 
     # --- kinds whose versions a webhook converts
 
@@ -380,11 +387,11 @@ class Server:
             return await handler(call)
         return await self._access.conversions.run(lambda: handler(call))
 
-    async def _show_converted(self, call: ApiCall, show: Callable[[], Response]) -> Response:
+    async def _show_converted(self, call: ApiCall, show: Callable[[], Awaitable[Response]]) -> Response:
         """The answer to a write, which must not be made twice: only showing it is tried again."""
 
         async def shown(_: ApiCall) -> Response:
-            return show()
+            return await show()
 
         return await self._handled(call, shown)
 
@@ -396,15 +403,21 @@ class Server:
             documents = [stored.document() for stored in chosen]
             await self._access.conversions.prepare(conversions, documents, api_version)
 
-    def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
+    async def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
         shown = representation_of(call, self.core.clock, is_list=False)
-        return Response(status, shown.encode(stored), shown.content_type)
+        size = 0 if shown.copies else stored.size // QUICK
+        return Response(status, await in_thread_if_large(size, lambda: shown.encode(stored)), shown.content_type)
+
+    async def _show_list(self, shown: Representation, listing: ListedObjects) -> Response:
+        size = 0 if shown.copies else sum(stored.size for stored in listing.chosen) // QUICK
+        body = await in_thread_if_large(size, lambda: shown.list(listing.chosen, listing.meta))
+        return Response(200, body, shown.content_type)
 
     async def _list(self, call: ApiCall) -> Response:
         shown = representation_of(call, self.core.clock, is_list=True)
         listing = await self._reader.list(call)
         await self._prepare(call, listing.chosen)
-        return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
+        return await self._show_list(shown, listing)
 
     async def _watch(self, call: ApiCall) -> Response:
         if _conversions_of(call) is not None and call.version != call.row.storage_version:
@@ -427,33 +440,32 @@ class Server:
         outcome = await self._patcher.patch(call, call.info.subresource)
         return await self._show_converted(call, lambda: self._written(call, outcome))
 
-    def _written(self, call: ApiCall, outcome: WriteOutcome) -> Response:
-        response = self._show(call, outcome.stored, 201 if outcome.created else 200)
+    async def _written(self, call: ApiCall, outcome: WriteOutcome) -> Response:
+        response = await self._show(call, outcome.stored, 201 if outcome.created else 200)
         if outcome.document is not None and not call.response_format.kind:
-            # a dry run has no revision to show
             shown = Whole(call.row, call.version).encode(outcome.stored)
-            document = decode(shown)
-            document["metadata"].pop("resourceVersion", None)
-            response.body, response.content_type = encode(document), JSON
+            response.body = await in_thread_if_large(len(shown) // QUICK, lambda: _without_revision(shown))
+            response.content_type = JSON
         return response
 
     async def _delete(self, call: ApiCall) -> Response:
-        deleted = await self._deleter.delete(call, delete_options(call))
+        deleted = await self._deleter.delete(call, await delete_options(call))
         returned = strategy_of(call.row).returns_deleted
         if deleted.is_gone and returned is not None and call.version not in returned:
-            details = errors.of_object(call.row, call.name, uid=deleted.stored.document()["metadata"]["uid"])
+            uid = (await self.core.document(deleted.stored))["metadata"]["uid"]
+            details = errors.of_object(call.row, call.name, uid=uid)
             document = success(200)
             del document["code"]
             return Response(200, encode({**document, "details": details}))
         return await self._show_converted(call, lambda: self._show(call, deleted.stored))
 
     async def _delete_collection(self, call: ApiCall) -> Response:
-        options = delete_options(call)
+        options = await delete_options(call)
         shown = representation_of(call, self.core.clock, is_list=True)
         listing = await self._reader.list(call)
         await self._prepare(call, listing.chosen)
         await self._deleter.delete_all(call, options, listing.chosen)
-        return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
+        return await self._show_list(shown, listing)
 
     async def _bind(self, call: ApiCall) -> Response:
         await self._subresources.bind(call)
@@ -532,6 +544,13 @@ class ServerMetrics:
 
     def _open_watches(self) -> Iterable[Sample]:
         return [({"verb": "WATCH"}, self._watching.open)]
+
+
+def _without_revision(shown: bytes) -> bytes:
+    """A dry run has no revision to show."""
+    document = decode(shown)
+    document["metadata"].pop("resourceVersion", None)
+    return encode(document)
 
 
 def _conversions_of(call: ApiCall) -> PreparedConversions | None:

@@ -28,6 +28,8 @@ from dray.http.responses import Response
 Document = dict[str, Any]
 
 META_VERSION = "meta.k8s.io"
+# Bytes of JSON. A megabyte takes about two seconds of a thread that other large requests wait for.
+MOST_YAML = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,19 @@ class Whole(JsonAnswer):
     row: Resource
     version: str
 
+    @property
+    def copies(self) -> bool:
+        """Whether objects are sent as they are stored, which takes no time to speak of."""
+        return is_stored_form(self.row, self.version)
+
     def encode(self, stored: Stored) -> bytes:
-        if is_stored_form(self.row, self.version):
+        if self.copies:
             return stored.data()
         return encode(from_storage(self.row, self.version, stored.document()))
 
     def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
         api_version = group_version(self.row.group, self.version)
-        if is_stored_form(self.row, self.version):
+        if self.copies:
             items = b",".join([stored.item() for stored in chosen])
         else:
             items = b",".join([encode(self._item(stored)) for stored in chosen])
@@ -114,6 +121,7 @@ class Protobuf:
     row: Resource
     version: str
     content_type: ClassVar[str] = PROTOBUF
+    copies: ClassVar[bool] = False
 
     def encode(self, stored: Stored) -> bytes:
         return self.of(stored.document())
@@ -155,6 +163,7 @@ def _bookmark_metadata(revision: int, annotations: Document | None) -> Document:
 @dataclass(frozen=True, slots=True)
 class MetadataOnly(JsonAnswer):
     meta_version: str
+    copies: ClassVar[bool] = False
 
     def encode(self, stored: Stored) -> bytes:
         return encode(self.of(stored.document()))
@@ -172,7 +181,7 @@ class MetadataOnly(JsonAnswer):
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": f"{META_VERSION}/{self.meta_version}",
                 "metadata": meta.document(),
-                "items": [self.of(stored.document()) for stored in chosen],
+                "items": [msgspec.Raw(encode(self.of(stored.document()))) for stored in chosen],
             }
         )
 
@@ -190,6 +199,7 @@ class Table(JsonAnswer):
     include: str
     clock: Clock
     with_columns: bool = True
+    copies: ClassVar[bool] = False
 
     def encode(self, stored: Stored) -> bytes:
         return self.list([stored], ListMetadata(stored.revision))
@@ -201,7 +211,7 @@ class Table(JsonAnswer):
                 "apiVersion": f"{META_VERSION}/{self.meta_version}",
                 "metadata": meta.document(),
                 "columnDefinitions": column_definitions(self.row, self.version) if self.with_columns else None,
-                "rows": [self._row(stored.document()) for stored in chosen],
+                "rows": [msgspec.Raw(encode(self._row(stored.document()))) for stored in chosen],
             }
         )
 
@@ -271,12 +281,23 @@ def _go_list(row: Resource) -> str:
     return _go_type(row) + "List"
 
 
-def in_media_type(response: Response, chosen: ResponseFormat, query: Query) -> Response:
+def bytes_to_rewrite(response: Response, chosen: ResponseFormat, query: Query) -> int:
+    """How much of the answer `in_media_type` reads again."""
     if response.stream is not None or response.content_type != JSON:
+        return 0
+    return len(response.body) if chosen.media_type == YAML or query.flag("pretty") else 0
+
+
+def in_media_type(response: Response, chosen: ResponseFormat, query: Query) -> Response:
+    size = bytes_to_rewrite(response, chosen, query)
+    if not size:
         return response
     if chosen.media_type == YAML:
+        if size > MOST_YAML:
+            text = f"{size} bytes are too many to be shown in YAML: ask for JSON, or for less with limit"
+            raise ApiError(406, "NotAcceptable", text)
         response.body = yaml.safe_dump(decode(response.body), sort_keys=True, allow_unicode=True).encode()
         response.content_type = YAML
-    elif query.flag("pretty"):
+    else:
         response.body = msgspec.json.format(response.body, indent=2) + b"\n"
     return response

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dray.api.scheme import Resource
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.read.workload_cells import selector_text
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -45,13 +45,15 @@ class Scales:
 
     async def replace(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "UpdateOptions")
-        tree, _ = parse(call.request.body, body_type(call.content_type))
+        tree, _ = await in_thread_if_large(
+            len(call.request.body), lambda: parse(call.request.body, body_type(call.content_type))
+        )
         return await self._set(call, lambda _: tree, options.dry_run, options.field_manager)
 
     async def patch(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "PatchOptions")
         media_type = patch_type(call.content_type)
-        body, _ = parse(call.request.body, "application/json")
+        body, _ = await in_thread_if_large(len(call.request.body), lambda: parse(call.request.body, "application/json"))
 
         def patched(scale: Document) -> Any:
             if media_type in (MERGE_PATCH, STRATEGIC_PATCH):

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from dray.api.dra.pod_phase import is_finished_document
 from dray.api.jsontext import go_json
 from dray.api.names import subdomain_problems
-from dray.api.scheme import by_kind
+from dray.api.scheme import Resource, by_kind
 from dray.api.shaping import empty_object
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.request_info import ApiCall
@@ -25,7 +25,7 @@ from dray.apiserver.request.request_options import (
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission
-from dray.apiserver.write.decoding import decode_object
+from dray.apiserver.write.decoding import Decoded, decode_object
 from dray.apiserver.write.deletion import (
     DeleteOptions,
     Deleter,
@@ -53,11 +53,15 @@ class Subresources:
         self._deleter = deleter
         self._tokens = tokens
 
+    async def _decoded(self, call: ApiCall, row: Resource, kind: str = "") -> Decoded:
+        body, media_type = call.request.body, body_type(call.content_type)
+        return await in_thread_if_large(len(body), lambda: decode_object(body, media_type, row, "v1", kind))
+
     # --- pods/binding -------------------------------------------------------------------------------------------------
 
     async def bind(self, call: ApiCall) -> None:
         options = write_options(call.query, "CreateOptions")
-        binding = self._binding(call, options)
+        binding = await self._binding(call, options)
         pods = by_kind("Pod")
         name = call.name if call.row.kind == "Pod" else binding["metadata"].get("name", "")
         call = replace(call, row=pods, info=replace(call.info, name=name))
@@ -72,8 +76,8 @@ class Subresources:
             call, ObjectChange(build, "binding", options.dry_run, endpoint="finalize", skip_admission=True)
         )
 
-    def _binding(self, call: ApiCall, options: WriteOptions) -> Document:
-        decoded = decode_object(call.request.body, body_type(call.content_type), by_kind("Pod"), "v1", "Binding")
+    async def _binding(self, call: ApiCall, options: WriteOptions) -> Document:
+        decoded = await self._decoded(call, by_kind("Pod"), "Binding")
         self._writer.report(call, decoded.problems, options)
         metadata = decoded.document["metadata"]
         if (metadata.get("namespace") or call.namespace) != call.namespace:
@@ -115,7 +119,7 @@ class Subresources:
     async def evict(self, call: ApiCall) -> Document:
         options = write_options(call.query, "CreateOptions")
         eviction_row = dataclasses.replace(by_kind("PodDisruptionBudget"), kind="Eviction")
-        decoded = decode_object(call.request.body, body_type(call.content_type), eviction_row, "v1")
+        decoded = await self._decoded(call, eviction_row)
         self._writer.report(call, decoded.problems, options)
         name = decoded.document["metadata"].get("name") or call.name
         if name != call.name:
@@ -126,7 +130,7 @@ class Subresources:
             raise errors.not_found(call.row, call.name)
         eviction = await self._admit(call, decoded.document, "Eviction", options)
         wish = eviction.get("deleteOptions") or {}
-        pod = stored.document()
+        pod = await self._core.document(stored)
         if self._is_protected(pod):
             await self._use_budget(call, pod)
         conditions = wish.get("preconditions") or {}
@@ -182,7 +186,7 @@ class Subresources:
     async def issue_token(self, call: ApiCall) -> Document:
         options = write_options(call.query, "CreateOptions")
         token_row = dataclasses.replace(by_kind("TokenReview"), kind="TokenRequest")
-        decoded = decode_object(call.request.body, body_type(call.content_type), token_row, "v1")
+        decoded = await self._decoded(call, token_row)
         self._writer.report(call, decoded.problems, options)
         request = decoded.document
         request = await self._admit(call, request, "TokenRequest", options)

@@ -196,7 +196,8 @@ class RecentDocuments:
         self._bytes = 0
 
     def of(self, stored: Stored) -> Document:
-        return stored.document() if stored._shared is None else stored._shared
+        shared = stored._shared
+        return stored.document() if shared is None else shared
 
     def keep(self, stored: Stored, document: Document) -> None:
         """`document` is what was encoded as the value of `stored`, and now belongs to us."""

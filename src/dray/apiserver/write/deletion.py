@@ -18,7 +18,7 @@ from dray.api.schemas import schema_for
 from dray.api.shaping import shape_of
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.custom_resources.definition_controller import mark_terminating
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.request.request_info import ApiCall
@@ -60,10 +60,10 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def delete_options(call: ApiCall) -> DeleteOptions:
+async def delete_options(call: ApiCall) -> DeleteOptions:
     """From the body, or without one from the query; raises 400 and 422."""
     if call.request.body:
-        return _from_document(_decoded(call))
+        return _from_document(await in_thread_if_large(len(call.request.body), lambda: _decoded(call)))
     query = call.query
     document: Document = {}
     if (grace := query.number("gracePeriodSeconds")) is not None:
@@ -160,7 +160,7 @@ class Deleter:
 
     async def _delete_once(self, call: ApiCall, options: DeleteOptions, stored: Stored) -> Deleted:
         row = call.row
-        before = self._core.documents.of(stored)
+        before = await self._core.document(stored)
         document = {**before, "metadata": dict(before["metadata"])}
         self.check_preconditions(call, options, stored, document)
         attributes = replace(

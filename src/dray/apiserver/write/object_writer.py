@@ -224,13 +224,15 @@ class ObjectWriter:
                 return await self._insert_named(call, candidate, admission, dry_run=dry_run)
             except AlreadyExists as clash:
                 if attempt == GENERATE_ATTEMPTS - 1 or not generated:
-                    raise self._exists(call, candidate["metadata"]["name"], clash, generated=generated) from None
+                    raise await self._exists(call, candidate["metadata"]["name"], clash, generated=generated) from None
         raise AssertionError("unreachable")
 
-    def _exists(self, call: ApiCall, name: str, clash: AlreadyExists, *, generated: bool) -> errors.ApiError:
+    async def _exists(self, call: ApiCall, name: str, clash: AlreadyExists, *, generated: bool) -> errors.ApiError:
         cache = self._core.cache(call.row)
         stored = cache.get(call.namespace, name)
-        deleting = stored is not None and bool(stored.document()["metadata"].get("deletionTimestamp"))
+        deleting = False
+        if stored is not None:
+            deleting = bool((await self._core.document(stored))["metadata"].get("deletionTimestamp"))
         return errors.already_exists(call.row, name, deleting=deleting, generated=generated)
 
     async def _insert_named(
@@ -292,7 +294,7 @@ class ObjectWriter:
         if renewal is not None:
             return await self._renew(call, *renewal)
         options = write_options(call.query, "UpdateOptions")
-        seen = self._seen(call)
+        seen = await self._seen(call)
         decoded = await self.decode(call, options, before=seen.document if seen else None)
         metadata = decoded.document["metadata"]
         self._match_name(call, metadata)
@@ -356,12 +358,12 @@ class ObjectWriter:
         revision, value = str(stored.revision), to_value(new)
         return await self._store(call, self._core.cache(call.row), stored, new, old, revision, value, dry_run=False)
 
-    def _seen(self, call: ApiCall) -> ObservedObject | None:
+    async def _seen(self, call: ApiCall) -> ObservedObject | None:
         """The object in the cache; parts that the write leaves unchanged are not decoded and checked again."""
         if call.row.kind in NEWER_THAN_US or not is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
         stored = self._core.cache(call.row).get(call.namespace, call.name)
-        return ObservedObject(stored, self._core.documents.of(stored)) if stored else None
+        return ObservedObject(stored, await self._core.document(stored)) if stored else None
 
     def _match_name(self, call: ApiCall, metadata: Document) -> None:
         problem = name_problem(metadata, call.name)
@@ -385,7 +387,7 @@ class ObjectWriter:
     async def _change_once(self, call: ApiCall, change: ObjectChange, cache: KindCache, stored: Stored) -> WriteOutcome:
         row, core = call.row, self._core
         seen = change.seen
-        old = seen.document if seen is not None and seen.stored is stored else core.documents.of(stored)
+        old = seen.document if seen is not None and seen.stored is stored else await core.document(stored)
         size = _work_of(call, len(call.request.body) + len(stored.value))
         is_small = size < LARGE
         built = change.build(old) if is_small else await in_thread(change.build, old)
