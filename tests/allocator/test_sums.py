@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dray.allocator.sums import NO_WAY, NOTHING, BoxSpace, LineSpace, Sums, SumSpace, joined, spaces_of
+from dray.allocator.sums import NO_WAY, NOTHING, BoxSpace, LineSpace, Sums, SumSpace, joined, most_within, spaces_of
 
 AMOUNTS = st.integers(0, 6).map(lambda amount: amount * 4)
 
@@ -88,3 +88,16 @@ def test_an_amount_far_beyond_what_is_left_takes_no_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data(), st.integers(1, 3))
+def test_the_most_that_can_be_drawn_together_is_found_once(data: st.DataObject, counters: int) -> None:
+    draws = tuple(sorted(data.draw(st.lists(st.tuples(*[AMOUNTS] * counters), min_size=1, max_size=6))))
+    left = data.draw(st.tuples(*[st.integers(0, 60)] * counters))
+    assume(BoxSpace.of(range(counters), draws, left) is not None)
+    most = most_within(draws, left, len(draws))
+    assert most == max((count for count in range(1, len(draws) + 1) if fits(list(draws), count, left)), default=0)
+    worked_out = most_within.cache_info().misses
+    assert most_within(draws, left, len(draws)) == most
+    assert most_within.cache_info().misses == worked_out

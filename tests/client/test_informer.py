@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dray.client import PODS, ApiError, Client, Handler, Informer, Informers, ServerUnreachable
+from dray.client import PODS, SLICES, ApiError, Client, Handler, Informer, Informers, ServerUnreachable
 from dray.client.indexed_objects import (
     BY_NAMESPACE,
     by_namespace,
@@ -37,10 +37,10 @@ class Seen:
 
 
 class InformerRig:
-    def __init__(self, answers=(), streams=(), **options):
+    def __init__(self, answers=(), streams=(), kind=PODS, **options):
         self.clock = SimulatedClock()
         self.transport = ScriptedTransport(list(answers), list(streams))
-        self.informer = Informer(Client(self.transport, clock=self.clock), PODS, **options)
+        self.informer = Informer(Client(self.transport, clock=self.clock), kind, **options)
         self.seen = Seen()
         self.informer.add_handler(self.seen.handler())
 
@@ -85,6 +85,15 @@ async def test_a_server_without_watch_list_is_listed_and_watched(code):
         assert rig.seen.lines == ["+a", "-a"]
         assert rig.transport.stream_calls[1].query["resourceVersion"] == "7"
         assert "sendInitialEvents" not in rig.transport.stream_calls[1].query
+
+
+async def test_slices_are_listed_since_a_list_has_equal_devices_once():
+    items = [{"metadata": {"name": name, "resourceVersion": "3"}, "spec": {"devices": 0}} for name in ("a", "b")]
+    shared = ok({"metadata": {"resourceVersion": "7"}, "items": items, "deviceLists": [[{"name": "gpu-0"}]]})
+    async with InformerRig([shared], [[HANG]], SLICES) as rig:
+        assert rig.seen.lines == ["+a", "+b"]
+        assert [each.spec.devices[0].name for each in rig.informer] == ["gpu-0", "gpu-0"]
+        assert rig.transport.stream_calls[0].query["resourceVersion"] == "7"
 
 
 async def test_a_watch_list_that_ends_too_early_turns_to_listing():

@@ -47,3 +47,30 @@ def test_the_same_devices_are_judged_anew_where_each_has_its_own_node():
     per_device = slice_with(perDeviceNodeSelection=True)
     del per_device["spec"]["nodeName"]
     assert len(problems(per_device)) == 20
+
+
+def slice_with_counters(**changes):
+    counters = {f"memory-slice-{number}": {"value": "1"} for number in range(8)} | changes
+    return {
+        **slice_with(),
+        "spec": {
+            **{key: value for key, value in slice_with()["spec"].items() if key != "devices"},
+            "sharedCounters": [{"name": f"gpu-{number}", "counters": counters} for number in range(8)],
+        },
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"Not a label": {"value": "1"}}, {f"c-{n}": {"value": "1"} for n in range(40)}])
+def test_faults_of_counters_are_found_before_and_after_faultless_ones_were_seen(wrong):
+    first = problems(slice_with_counters(**wrong))
+    assert problems(slice_with_counters()) == []
+    assert problems(slice_with_counters()) == []
+    assert problems(slice_with_counters(**wrong)) == first != []
+
+
+def test_counters_of_equal_nodes_are_looked_at_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("dray.validation.slices.check_counters", lambda counters, path, errors: asked.append(path))
+    document = slice_with_counters(counted={"value": "1"})
+    assert (problems(document), problems(copy.deepcopy(document))) == ([], [])
+    assert len(asked) == 8

@@ -7,6 +7,7 @@ is left is an `&`. Sums of several counters have one number together. Amounts ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import gcd
 from typing import Protocol
 
@@ -229,8 +230,12 @@ def _line(points: Sequence[tuple[int, int]]) -> tuple[int, int, int] | None:
     return (a, b, c) if all(a * x + b * y == c for x, y in points) else None
 
 
-def most_within(draws: Sequence[Amounts], left: Amounts, most: int) -> int:
-    """How many of these can be drawn together, `most` at most; a bound where working it out would take too long."""
+@lru_cache(maxsize=1024)
+def most_within(draws: tuple[tuple[int, ...], ...], left: tuple[int, ...], most: int) -> int:
+    """How many of these can be drawn together, `most` at most; a bound where working it out would take too long.
+
+    Remembered: cards of one model, nodes of one kind and the questions of an explanation ask the same again and again.
+    """
     for space in spaces_of(draws, left):
         if work_of(space, len(draws), most) <= MOST_WORK_AT_ONCE:
             layers = [NOTHING] + [NO_WAY] * most

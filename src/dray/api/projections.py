@@ -209,7 +209,7 @@ class PublishedSliceSpec(msgspec.Struct, frozen=True, rename="camel"):
     driver: str = ""
     pool: PublishedPool = msgspec.field(default_factory=PublishedPool)
     devices: msgspec.Raw = msgspec.Raw(b"null")
-    shared_counters: list[PublishedCounterSet] | None = None
+    shared_counters: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class PublishedSlice(msgspec.Struct, frozen=True, rename="camel"):

@@ -221,12 +221,12 @@ def _list_of(item: Convert, text: str, zero: Any) -> Convert:
 
     return (
         _cached_for_long_lists(item, convert)
-        if isinstance(item, StructShape) and item.short_name == "Device"
+        if isinstance(item, StructShape) and item.short_name in ("Device", "CounterSet")
         else convert
     )
 
 
-# Digests of device lists that were in shape: nodes of one kind publish the same devices again and again.
+# Digests of lists of devices and counter sets that were in shape: nodes of one kind publish the same ones again and again.
 _WELL_SHAPED_LISTS = LruSet(4096)
 _LONG_LIST = 8
 

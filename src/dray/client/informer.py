@@ -19,7 +19,7 @@ import msgspec
 
 from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
 from dray.client.indexed_objects import IndexedObjects, Indexer
-from dray.client.kinds import ApiObject, Kind, WatchEvent, object_key, trimmed
+from dray.client.kinds import SHARED_DEVICES_LIST, ApiObject, Kind, WatchEvent, object_key, trimmed
 from dray.client.rest import Client
 from dray.clock import Clock
 
@@ -73,7 +73,8 @@ class Informer(Generic[T]):
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._resync_s = resync_s
-        self._watch_list = watch_list
+        # A list of slices has equal lists of devices once, a watch repeats them for each slice.
+        self._watch_list = watch_list and kind.accept_list != SHARED_DEVICES_LIST
         # The handlers of each type of event: most handlers leave some out, and there are many events.
         self._on_add: list[Callable[[T], None]] = []
         self._on_update: list[Callable[[T, T], None]] = []

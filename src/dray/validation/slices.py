@@ -28,6 +28,7 @@ NODE_SELECTION = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelectio
 NODE_OPERATIONS = ("*", "NodePrepareResources", "NodeUnprepareResources")
 # New lists of devices without a fault: nodes of one kind publish the same devices again and again.
 _FAULTLESS = LruSet(4096)
+_FAULTLESS_COUNTERS = LruSet(4096)
 _WORTH_REMEMBERING = 8
 ONLY_TRUE = "must be either unset or set to true"
 
@@ -137,6 +138,16 @@ def _is_large(device: Document) -> bool:
 
 
 def _check_shared_counters(sets: list[Document], errors: Errors) -> None:
+    digest = device_trees.digest_of(sets) if len(sets) >= _WORTH_REMEMBERING else None
+    if digest is not None and digest in _FAULTLESS_COUNTERS:
+        return
+    found_before = len(errors)
+    _check_counter_sets(sets, errors)
+    if digest is not None and len(errors) == found_before:
+        _FAULTLESS_COUNTERS.add(digest)
+
+
+def _check_counter_sets(sets: list[Document], errors: Errors) -> None:
     path = "spec.sharedCounters"
     if len(sets) > MAX_COUNTER_SETS:
         errors.too_many(path, len(sets), MAX_COUNTER_SETS, declarative=True)

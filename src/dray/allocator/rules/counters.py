@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 Drawn = tuple[tuple[int, int], ...]
 
-# Answers about groups of devices that a search keeps.
-MOST_EXACT = 4096
-
 
 class PoolBudget:
     """The counters of one pool during one search."""
@@ -39,12 +36,10 @@ class PoolBudget:
 class CompetingDevices:
     """Devices that compete for the same counters, directly or through one another; no device outside uses these counters."""
 
-    __slots__ = ("_budget", "_by_amount", "_drawing", "_drawn", "_exact", "_groups", "devices")
+    __slots__ = ("_budget", "_by_amount", "_drawing", "_drawn", "_groups", "devices")
 
-    def __init__(self, budget: PoolBudget, exact: dict[Hashable, int]) -> None:
-        """`exact` is shared by groups of the same kind, such as cards of one model."""
+    def __init__(self, budget: PoolBudget) -> None:
         self._budget = budget
-        self._exact = exact
         self._drawn: dict[int, Drawn] = {}
         self.devices = 0
         # By counter: amounts, smallest first, each with the devices that draw it.
@@ -90,13 +85,7 @@ class CompetingDevices:
         counters = sorted(self._drawing)
         draws = sorted([_amounts(self._drawn[position], counters) for position in bits(mask)])
         lefts = tuple([left[counter] for counter in counters])
-        key = (tuple(draws), lefts)
-        known = self._exact.get(key)
-        if known is None:
-            if len(self._exact) >= MOST_EXACT:
-                self._exact.clear()
-            known = self._exact[key] = most_within(draws, lefts, most) if min(lefts) >= 0 else most
-        return min(known, most)
+        return most_within(tuple(draws), lefts, most) if min(lefts) >= 0 else most
 
     def _fitting(self, counter: int, mask: int) -> int:
         """The number of devices that one counter suffices for, counting the smallest first."""
@@ -278,11 +267,10 @@ def _competing_devices(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) 
         for counter, _ in draws[1:]:
             leader[find((pool, counter))] = find((pool, draws[0][0]))
     found: dict[Hashable, CompetingDevices] = {}
-    exact: dict[Hashable, int] = {}
     for position, draws in drawn.items():
         budget = budgets[position]
         key = find((budget.pool, draws[0][0])) if draws else budget.pool
-        found.setdefault(key, CompetingDevices(budget, exact)).add(position, draws)
+        found.setdefault(key, CompetingDevices(budget)).add(position, draws)
     return list(found.values())
 
 

@@ -14,7 +14,13 @@ import msgspec
 from dray.api.caching import SharedDecoder
 from dray.api.dra.consumption import CONSUMED_OR_NEVER, plain_name
 from dray.api.dra.pools import DeviceID, PoolID, newest_by
-from dray.api.projections import PublishedAmount, PublishedDevice, PublishedSlice, PublishedSliceSpec
+from dray.api.projections import (
+    PublishedAmount,
+    PublishedCounterSet,
+    PublishedDevice,
+    PublishedSlice,
+    PublishedSliceSpec,
+)
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.safe_get import mapping, mappings, name_of, namespace_of, text, uid_of
 from dray.api.slice_text import is_stand_in, learn
@@ -30,14 +36,21 @@ SLICES = resource_prefix("resource.k8s.io", "resourceslices")
 
 _decoder = msgspec.json.Decoder(PublishedSlice)
 _devices_decoder = msgspec.json.Decoder(list[PublishedDevice] | None)
+_counters_decoder = msgspec.json.Decoder(list[PublishedCounterSet] | None)
 
 
 def _devices_by_name(text: bytes) -> dict[str, PublishedDevice]:
     return {device.name: device for device in _devices_decoder.decode(text) or ()}
 
 
-# Nodes of one kind publish the same devices: equal lists are read once and shared.
+def _counters_by_set(text: bytes) -> dict[str, dict[str, int]]:
+    """In nano-units, by the names of counter set and counter."""
+    return {counter_set.name: _amounts(counter_set.counters) for counter_set in _counters_decoder.decode(text) or ()}
+
+
+# Nodes of one kind publish the same devices and counters: equal lists are read once and shared.
 _read_devices = SharedDecoder(_devices_by_name, most_bytes=4 * 1024 * 1024)
+_read_counters = SharedDecoder(_counters_by_set, most_bytes=1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,7 @@ def _facts(spec: PublishedSliceSpec, devices: bytes) -> _SliceFacts:
         pool=(spec.driver, spec.pool.name),
         generation=spec.pool.generation,
         devices=_read_devices(devices),
-        counters={counter_set.name: _amounts(counter_set.counters) for counter_set in spec.shared_counters or ()},
+        counters=_read_counters(bytes(spec.shared_counters)),
     )
 
 
