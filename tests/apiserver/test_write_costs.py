@@ -15,6 +15,7 @@ from dray.api.codec import shape_document
 from dray.api.schemas import schema_for
 from dray.api.scheme import by_kind
 from dray.apiserver.request.request_info import LOOPBACK, Attributes
+from dray.apiserver.watch.stored_object import MOST_KEPT_BYTES, RecentDocuments, Stored, to_value
 from dray.apiserver.write import field_sets, managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, PluginChain
 from dray.apiserver.write.decoding import shaped_or_fail
@@ -241,8 +242,20 @@ async def test_kept_documents_are_those_that_are_stored(server: Client, seed: in
             if found.status == 200:
                 write: Write = chance.choice((_put, _put, _patch, _bind_or_delete))
                 await write(server, found.body, chance)
-        for stored in documents._kept:
-            if stored._shared is not None:
-                used += 1
-                assert plain(documents.of(stored)) == plain(stored.document())
+        for stored, document in documents:
+            used += 1
+            assert plain(document) == plain(stored.document())
     assert used > 100
+
+
+def test_kept_documents_are_those_written_last_and_bounded() -> None:
+    documents = RecentDocuments()
+    document = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"text": "x" * 1000}}
+    value = to_value(document)
+    written = [Stored(f"/{number}", "", "p", value, number, number, 0) for number in range(1, 4000)]
+    for stored in written:
+        documents.keep(stored, document)
+    kept = [stored for stored, _ in documents]
+    assert kept == written[-(MOST_KEPT_BYTES // len(value)) :]
+    assert documents.of(written[-1]) is documents.of(written[-1])
+    assert documents.of(written[0]) == written[0].document()

@@ -148,6 +148,8 @@ class KindCache:
 
     def list(self, namespace: str = "", start_after: str = "") -> Iterator[Stored]:
         """Objects in key order; the caller must not await while it iterates."""
+        if not self._keys:
+            return iter(())
         prefix = namespace_prefix(self.row.group, self.row.plural, namespace) if namespace else self.prefix
         begin = bisect_left(self._keys, start_after + "\0" if start_after else prefix)
         end = bisect_left(self._keys, prefix + LAST_CHARACTER)

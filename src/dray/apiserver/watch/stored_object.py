@@ -17,8 +17,7 @@ Memory: objects of kinds that expire are kept compressed (`Packing`); slices wit
 from __future__ import annotations
 
 import zlib
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -192,26 +191,26 @@ class RecentDocuments:
     """
 
     def __init__(self) -> None:
-        self._kept: deque[Stored] = deque()
+        self._documents: dict[Stored, Document] = {}
         self._bytes = 0
 
     def of(self, stored: Stored) -> Document:
-        shared = stored._shared
-        return stored.document() if shared is None else shared
+        return self._documents.get(stored) or stored.document()
 
     def keep(self, stored: Stored, document: Document) -> None:
         """`document` is what was encoded as the value of `stored`, and now belongs to us."""
-        if stored._shared is not None:
+        if stored in self._documents:
             return
-        shared = ordered(document)
-        shared["metadata"] = {**shared["metadata"], "resourceVersion": str(stored.revision)}
-        stored._shared = shared
-        self._kept.append(stored)
+        kept = self._documents[stored] = ordered(document)
+        kept["metadata"] = {**kept["metadata"], "resourceVersion": str(stored.revision)}
         self._bytes += len(stored.value)
         while self._bytes > MOST_KEPT_BYTES:
-            oldest = self._kept.popleft()
-            oldest._shared = None
+            oldest = next(iter(self._documents))
+            del self._documents[oldest]
             self._bytes -= len(oldest.value)
+
+    def __iter__(self) -> Iterator[tuple[Stored, Document]]:
+        return iter(self._documents.items())
 
 
 class SharedStored(Stored):
