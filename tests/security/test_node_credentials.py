@@ -300,6 +300,103 @@ async def test_a_mirror_pod_does_not_open_secrets_with_ephemeral_containers(serv
     assert answer.status == 403
 
 
+SECRET_REF = {"secretRef": {"name": "key"}}
+# What a volume or a source of a projected volume makes its node read, and how the refusal names it.
+VOLUMES: list[tuple[Document, str]] = [
+    ({"csi": {"driver": "d", "nodePublishSecretRef": {"name": "key"}}}, "secrets"),
+    ({"csi": {"driver": "d"}}, "csidrivers (via CSI volumes)"),
+    ({"flexVolume": {"driver": "a/b", **SECRET_REF}}, "secrets"),
+    ({"iscsi": {"targetPortal": "a", "iqn": "iqn.2001-04.com.example:x", "lun": 0, **SECRET_REF}}, "secrets"),
+    ({"scaleIO": {"gateway": "g", "system": "s", "volumeName": "v", **SECRET_REF}}, "secrets"),
+    ({"azureFile": {"secretName": "key", "shareName": "s"}}, "secrets"),
+    ({"persistentVolumeClaim": {"claimName": "c"}}, "persistentvolumeclaims"),
+    ({"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}}}}, "persistentvolumeclaims (via ephemeral volumes)"),
+    ({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "p"}}]}}, "clustertrustbundles"),
+    ({"projected": {"sources": [{"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519", "credentialBundlePath": "p"}}]}}, "podcertificates"),
+]  # fmt: skip
+
+
+async def test_a_mirror_pod_has_no_volume_that_makes_its_node_read_something(server: Client) -> None:
+    node = await server.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    for volume, words in VOLUMES:
+        pod = a_mirror_pod(node.body["metadata"]["uid"], volumes=[{"name": "v", **volume}])
+        answer = await server.send("POST", PODS, pod, user=NODE)
+        assert answer.status == 403, volume
+        assert f'node "n1" can not create pods that reference {words}' in answer.body["message"]
+
+
+async def test_a_node_reads_the_secret_that_opens_a_volume_of_its_pod(server: Client) -> None:
+    """The same walk decides what a mirror pod may not name and what a node may read."""
+    secrets = "/api/v1/namespaces/default/secrets"
+    await server.post(secrets, {"metadata": {"name": "key"}, "stringData": {"a": "b"}})
+    await server.post(secrets, {"metadata": {"name": "other"}, "stringData": {"a": "b"}})
+    volume = {"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "key"}}}
+    assert (await server.post(PODS, node_pod(nodeName="n1", volumes=[volume]))).status == 201
+    assert (await server.send("GET", f"{secrets}/key", user=NODE)).status == 200
+    assert (await server.send("GET", f"{secrets}/other", user=NODE)).status == 403
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+async def ask_for_token(server: Client, pod: Document, *audiences: str) -> int:
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    request = {"spec": {"audiences": list(audiences), "boundObjectRef": bound}}
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    return (await server.send("POST", path, request, user=NODE)).status
+
+
+async def test_a_node_asks_for_tokens_only_for_whom_its_pods_name(server: Client) -> None:
+    """A token for another audience would make the node that account in front of whoever trusts the cluster's tokens."""
+    sources = [{"serviceAccountToken": {"path": "t", "audience": "vault"}}]
+    named = node_pod("named", nodeName="n1", volumes=[{"name": "v", "projected": {"sources": sources}}])
+    pod = (await server.post(PODS, named)).body
+    assert await ask_for_token(server, pod, "vault") == 201
+    assert await ask_for_token(server, pod) == 201  # the volume that every pod gets
+    assert await ask_for_token(server, pod, "bank") == 403
+    assert await ask_for_token(server, pod, "vault", "bank") == 403
+
+
+async def test_a_node_asks_for_tokens_for_the_storage_drivers_of_its_pods(server: Client) -> None:
+    driver = {"metadata": {"name": "csi.example.com"}, "spec": {"tokenRequests": [{"audience": "disks"}]}}
+    assert (await server.post("/apis/storage.k8s.io/v1/csidrivers", driver)).status == 201
+    size = {"storage": "1Gi"}
+    csi = {"driver": "csi.example.com", "volumeHandle": "h"}
+    volume = {
+        "metadata": {"name": "pv"},
+        "spec": {"capacity": size, "accessModes": ["ReadWriteOnce"], "csi": csi, "storageClassName": ""},
+    }
+    assert (await server.post("/api/v1/persistentvolumes", volume)).status == 201
+    for name in ("claim", "generic-v"):
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": size}, "volumeName": "pv"}
+        claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+        assert (await server.post(claims, {"metadata": {"name": name}, "spec": spec})).status == 201
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": size}}}
+    kinds: dict[str, Document] = {
+        "inline": {"csi": {"driver": "csi.example.com"}},
+        "claimed": {"persistentVolumeClaim": {"claimName": "claim"}},
+        "generic": {"ephemeral": {"volumeClaimTemplate": template}},
+        "none": {"emptyDir": {}},
+    }
+    for name, source in kinds.items():
+        answer = await server.post(PODS, node_pod(name, nodeName="n1", volumes=[{"name": "v", **source}]))
+        assert answer.status == 201, answer.body
+        assert await ask_for_token(server, answer.body, "disks") == (403 if name == "none" else 201), name
+        assert await ask_for_token(server, answer.body, "bank") == 403
+
+
+async def test_a_role_lets_a_node_ask_for_tokens_of_an_audience(server: Client) -> None:
+    pod = (await server.post(PODS, node_pod(nodeName="n1"))).body
+    assert await ask_for_token(server, pod, "bank") == 403
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    rule = {"verbs": ["request-serviceaccounts-token-audience"], "apiGroups": [""], "resources": ["bank"]}
+    await server.post(f"{rbac}/roles", {"metadata": {"name": "bank"}, "rules": [rule]})
+    subject = {"kind": "Group", "name": "system:nodes", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "Role", "name": "bank", "apiGroup": "rbac.authorization.k8s.io"}
+    await server.post(f"{rbac}/rolebindings", {"metadata": {"name": "b"}, "subjects": [subject], "roleRef": role})
+    assert await ask_for_token(server, pod, "bank") == 201
+
+
 async def test_no_pod_is_created_with_ephemeral_containers(server: Client) -> None:
     answer = await server.post(PODS, node_pod(ephemeralContainers=[{"name": "debug", "image": "i"}]))
     assert answer.status == 422

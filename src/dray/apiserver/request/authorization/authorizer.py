@@ -129,6 +129,8 @@ def secrets_and_config_maps(spec: ReferencingPodSpec) -> Iterator[tuple[str, str
     for volume in spec.volumes or ():
         if volume.secret is not None:
             yield "secrets", volume.secret.secret_name
+        if name := volume.opened_by():
+            yield "secrets", name
         yield from _named("configmaps", volume.config_map)
         for source in (volume.projected.sources if volume.projected else None) or ():
             yield from _named("secrets", source.secret)

@@ -48,7 +48,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield NamespaceLifecycle(objects)
     yield LimitRanger(objects)
     yield ServiceAccount(objects, surroundings.new_suffix)
-    yield NodeRestriction(objects)
+    yield NodeRestriction(objects, authorizer)
     yield TaintNodesByCondition()
     yield Priority(objects)
     yield DefaultTolerationSeconds()

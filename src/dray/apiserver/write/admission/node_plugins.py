@@ -7,6 +7,7 @@ capacity of its pods' volume claims, and certificate requests for its pods."""
 from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from dray.api.projections import ReferencingPodSpec
 from dray.api.safe_get import (
@@ -14,14 +15,16 @@ from dray.api.safe_get import (
     mapping,
     mappings,
     name_of,
+    namespace_of,
     part,
+    strings,
     text,
     uid_of,
 )
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.request.authorization.authorizer import LEASE_NAMESPACE, secrets_and_config_maps
-from dray.apiserver.request.request_info import Document
+from dray.apiserver.request.request_info import Authorizer, Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.chain import (
     CREATE,
@@ -105,8 +108,9 @@ Check = Callable[[str, Admission], Awaitable[None]]
 class NodeRestriction(AdmissionPlugin):
     name = "NodeRestriction"
 
-    def __init__(self, objects: ObjectLookup) -> None:
+    def __init__(self, objects: ObjectLookup, authorizer: Authorizer) -> None:
         self._objects = objects
+        self._authorizer = authorizer
         self._checks: dict[tuple[str, str, str], Check] = {
             ("", "pods", ""): self._pod,
             ("", "pods", "status"): self._pod_status,
@@ -241,6 +245,46 @@ class NodeRestriction(AdmissionPlugin):
             )
         if _node_of(pod) != node:
             raise forbidden(admission, "node requested token bound to a pod scheduled on a different node")
+        await self._audience(admission, pod)
+
+    async def _audience(self, admission: Admission, pod: Document) -> None:
+        """A token is for whom the pod's volumes say, or for whom a role allows this node to ask."""
+        audiences = strings(admission.document, "spec", "audiences")
+        if len(audiences) > 1:
+            raise forbidden(admission, "node may only request 0 or 1 audiences")
+        audience = audiences[0] if audiences else ""
+        if await self._is_wanted(audience, pod):
+            return
+        asked = replace(
+            admission.attributes, verb="request-serviceaccounts-token-audience", resource=audience, subresource=""
+        )
+        if not (await self._authorizer.authorize(asked)).allowed:
+            why = f'{admission.user.name} is not authorized to request tokens for audience "{audience}"'
+            raise forbidden(admission, why)
+
+    async def _is_wanted(self, audience: str, pod: Document) -> bool:
+        for volume in mappings(pod, "spec", "volumes"):
+            for source in mappings(volume, "projected", "sources"):
+                if "serviceAccountToken" in source and text(source, "serviceAccountToken", "audience") == audience:
+                    return True
+            driver = await self._storage_driver(volume, pod)
+            found = await self._objects.get("storage.k8s.io", "csidrivers", "", driver) if driver else None
+            if any(text(each, "audience") == audience for each in mappings(found, "spec", "tokenRequests")):
+                return True
+        return False
+
+    async def _storage_driver(self, volume: Document, pod: Document) -> str:
+        """The CSI driver of a volume, by way of its claim if it has one."""
+        if "csi" in volume:
+            return text(volume, "csi", "driver")
+        name = text(volume, "persistentVolumeClaim", "claimName")
+        if "ephemeral" in volume:
+            name = f"{name_of(pod)}-{text(volume, 'name')}"
+        claim = await self._objects.get("", "persistentvolumeclaims", namespace_of(pod), name) if name else None
+        bound = text(claim, "spec", "volumeName")
+        return (
+            text(await self._objects.get("", "persistentvolumes", "", bound), "spec", "csi", "driver") if bound else ""
+        )
 
     async def _lease(self, node: str, admission: Admission) -> None:
         if admission.attributes.namespace != LEASE_NAMESPACE:
@@ -341,9 +385,26 @@ def _references(spec: Document) -> Iterator[str]:
     """Kinds of API objects the pod would make its node read."""
     found = {plural for plural, _ in secrets_and_config_maps(msgspec.convert(spec, ReferencingPodSpec))}
     if text(spec, "serviceAccountName"):
-        yield "a service account"
+        yield "serviceaccounts"
     yield from sorted(found, reverse=True)
-    if any(volume.get("persistentVolumeClaim") for volume in mappings(spec, "volumes")):
-        yield "persistentvolumeclaims"
     if spec.get("resourceClaims"):
         yield "resourceclaims"
+    for volume in mappings(spec, "volumes"):
+        yield from (words for kind, words in _READ_FOR_VOLUMES.items() if kind in volume)
+        for source in mappings(volume, "projected", "sources"):
+            yield from (words for kind, words in _READ_FOR_PROJECTIONS.items() if kind in source)
+
+
+# What a volume makes its node read beside Secrets and ConfigMaps, in the words of the refusal.
+_READ_FOR_VOLUMES = {
+    "csi": "csidrivers (via CSI volumes)",
+    "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": "persistentvolumeclaims",
+    "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azureFile": "secrets (via azureFile volumes)",
+}
+_READ_FOR_PROJECTIONS = {
+    "serviceAccountToken": "serviceaccounts (via projected volumes)",
+    "clusterTrustBundle": "clustertrustbundles",
+    "podCertificate": "podcertificates",
+}
