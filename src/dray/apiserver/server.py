@@ -286,7 +286,7 @@ class Server:
         if row.custom is not None:
             _check_custom(call)
         try:
-            response = await self._handled(call, handler)
+            response = await (handler(call) if row.custom is None else self._handled(call, handler))
         except errors.DevicesHeld as error:
             response = failure(error if await self._may_see(user, error.holders) else error.without_names())
         except ApiError as error:
@@ -389,6 +389,9 @@ class Server:
 
     async def _show_converted(self, call: ApiCall, show: Callable[[], Awaitable[Response]]) -> Response:
         """The answer to a write, which must not be made twice: only showing it is tried again."""
+
+        if call.row.custom is None:
+            return await show()
 
         async def shown(_: ApiCall) -> Response:
             return await show()
