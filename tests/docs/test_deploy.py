@@ -134,7 +134,7 @@ def refusals(running):
 
 
 def test_the_server_stores_every_object(running):
-    assert len(manifests()) == 20
+    assert len(manifests()) == 21
     stored = running.run(running.client.raw("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"))
     assert {each["metadata"]["name"] for each in json.loads(stored.body)["items"]} == {
         "dray-scheduler",

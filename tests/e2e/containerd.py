@@ -44,7 +44,7 @@ NRI = """
 NETWORK = '{"cniVersion": "1.0.0", "name": "loopback", "plugins": [{"type": "loopback"}]}'
 # A network of their own: a pair of interfaces for each pod, with an address.
 POD_NETWORK = """{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{"type": "ptp", "ipam": {{"type": "host-local",
- "ranges": [[{{"subnet": "10.88.79.0/24"}}]], "dataDir": "{folder}/ipam"}}}}]}}"""
+ "ranges": [[{{"subnet": "10.88.79.0/24"}}]], "routes": [{{"dst": "0.0.0.0/0"}}], "dataDir": "{folder}/ipam"}}}}]}}"""
 
 
 def why_not() -> str:
@@ -115,13 +115,23 @@ class Containerd:
         self.start()
 
     def stop(self) -> None:
+        networks = set()
         for name in self.containers():
+            networks.update(self._networks_of(name))
             self.ctr("tasks", "kill", "--signal", "SIGKILL", name)
             self.ctr("tasks", "rm", "--force", name)
             self.ctr("containers", "rm", name)
         self._end()
+        for network in networks:
+            # With a pod's network, the node's end of it goes, and the route to the pod's address.
+            subprocess.run(["ip", "netns", "del", network], capture_output=True, check=False)
         for mount in _mounts_below(self._folder):
             subprocess.run(["umount", "--lazy", mount], check=False)
+
+    def _networks_of(self, container: str) -> list[str]:
+        """The network namespaces that CNI has made for the container's pod, by name."""
+        spec = self.ctr("containers", "info", "--spec", container).stdout
+        return re.findall(r'"path": "/var/run/netns/(cni-[^"]+)"', spec)
 
     def _end(self) -> None:
         if self._process is not None:
@@ -136,26 +146,34 @@ def _mounts_below(folder: Path) -> list[str]:
 
 
 def make_image(path: Path) -> None:
-    """A docker archive with one layer: busybox, and its programs as links to it."""
+    """Busybox, and its programs as links to it."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
-        for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(entry)
+        add_folders(tar)
         tar.add(os.path.realpath(str(shutil.which("busybox"))), "bin/busybox")
         for name in PROGRAMS:
             entry = tarfile.TarInfo(f"bin/{name}")
             entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(entry)
-    content = layer.getvalue()
+    write_archive(path, IMAGE, layer.getvalue(), {"Env": ["PATH=/bin"], "Cmd": ["sleep", "1000000"]})
+
+
+def add_folders(tar: tarfile.TarFile) -> None:
+    for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(entry)
+
+
+def write_archive(path: Path, image: str, content: bytes, command: dict) -> None:
+    """A docker archive with one layer."""
     config = {
         "architecture": "arm64" if os.uname().machine == "aarch64" else "amd64",
         "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["sleep", "1000000"]},
+        "config": command,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [image], "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as archive:
         for name, data in (
             ("config.json", json.dumps(config).encode()),

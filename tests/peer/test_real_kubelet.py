@@ -78,11 +78,11 @@ spec:
 class RealNode:
     """`dray up` without nodes, and a kubelet, containerd and two drivers beside it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         self.folder, self.root = folder, folder / "kubelet"
         self.kubeconfig, self._node_kubeconfig = folder / "kubeconfig", folder / "node.kubeconfig"
         self.containerd = Containerd(folder / "c", folder / "cdi")
-        self._url = f"https://127.0.0.1:{free_port()}"
+        self._url = f"https://{address}:{free_port()}"
         self._ready = folder / "ready"
         up = ("--nodes", "0", "--listen", self._url.removeprefix("https://"), "--data", str(folder / "data"))
         self.server = Process(
