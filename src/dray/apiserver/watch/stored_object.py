@@ -181,8 +181,9 @@ class Stored:
         return copy
 
 
-# Bytes of the stored objects whose documents are kept, some thousand pods; their documents take about five times as much.
-MOST_KEPT_BYTES = 2**21
+# Bytes of the stored objects whose documents are kept: a hundred pods and their claims, as many as are on their way at a time. The documents
+# take about five times as much.
+MOST_KEPT_BYTES = 192 * 1024
 
 
 class RecentDocuments:
