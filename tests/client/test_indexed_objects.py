@@ -1,6 +1,6 @@
 """Indexes agree with looking at every object, whatever happens to the objects."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.core import Pod, PodSpec
@@ -21,6 +21,7 @@ def by_letters(pod):
     return set(pod.metadata.name)
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_indexes_follow_every_step(steps):
     objects = IndexedObjects({"node": by_node})
