@@ -22,7 +22,7 @@ class StandInRuntime:
         self.socket = socket
         self.containers = {each.id: each for each in containers}
         self.cpus: dict[str, str] = {}
-        self.being_created: set[str] = set()
+        self.being_started: set[str] = set()
         self.refuses: set[str] = set()
         self.registered = asyncio.Event()
         self._answers: dict[int, asyncio.Future[bytes]] = {}
@@ -76,16 +76,16 @@ class StandInRuntime:
         configured = messages.ConfigureResponse.FromString(
             await self.call("Configure", messages.ConfigureRequest(runtime_name="stand-in"))
         )
-        assert configured.events == 0b11000011000, "create, post create, stop, remove"
+        assert configured.events == 0b11001011000, "create, post create, post start, stop, remove"
         request = messages.SynchronizeRequest(containers=list(self.containers.values()))
         answer = messages.SynchronizeResponse.FromString(await self.call("Synchronize", request))
         assert not self._apply(answer.update)
         self.registered.set()
 
     def _apply(self, updates):
-        """Updates of containers that are not there yet are lost, as with containerd."""
+        """Updates of containers that are not there yet, or that are just starting, are lost, as with containerd."""
         for update in updates:
-            if update.container_id in self.containers and update.container_id not in self.refuses:
+            if update.container_id in self.containers.keys() - self.refuses - self.being_started:
                 self.cpus[update.container_id] = update.linux.resources.cpu.cpus
         return [each for each in updates if each.container_id in self.refuses]
 
@@ -98,6 +98,14 @@ class StandInRuntime:
         self.cpus[container.id] = answer.adjust.linux.resources.cpu.cpus
         self.containers[container.id] = container
         event = messages.StateChangeEvent(event=messages.POST_CREATE_CONTAINER, container=container)
+        await self.call("StateChange", event)
+
+    async def start(self, id_, meanwhile=None):
+        self.being_started.add(id_)
+        if meanwhile is not None:
+            await meanwhile
+        self.being_started.discard(id_)
+        event = messages.StateChangeEvent(event=messages.POST_START_CONTAINER, container=self.containers[id_])
         await self.call("StateChange", event)
 
     async def stop(self, id_):

@@ -71,6 +71,30 @@ async def test_a_change_while_a_container_is_created_reaches_it(tmp_path):
         await eventually(lambda: runtime.cpus["new"] == "0")
 
 
+async def test_a_change_while_a_container_starts_reaches_it(tmp_path):
+    rule = Rules()
+
+    async def change(plugin):
+        rule.rest = "0"
+        await plugin.apply()
+
+    async with StandInRuntime(tmp_path / "n") as runtime, a_plugin(tmp_path / "n", rule) as plugin:
+        await runtime.registered.wait()
+        await runtime.create(nri_container("new"))
+        await runtime.start("new", meanwhile=change(plugin))
+        # The runtime wrote the update down and started the container without it.
+        await eventually(lambda: runtime.cpus["new"] == "0")
+
+
+async def test_a_container_that_starts_while_the_plugin_connects_is_seen_to(tmp_path):
+    async with StandInRuntime(tmp_path / "n", [nri_container("new")]) as runtime:
+        runtime.cpus["new"] = "0-7"
+        runtime.being_started.add("new")
+        async with a_plugin(tmp_path / "n", Rules()):
+            await runtime.start("new", meanwhile=runtime.registered.wait())
+            await eventually(lambda: runtime.cpus["new"] == "0-3")
+
+
 async def test_a_runtime_that_restarts_is_met_again(tmp_path):
     rule = Rules()
     async with (

@@ -31,10 +31,11 @@ RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
 # Some versions of the runtime have a call of its own for an event, others send it with StateChange.
 _EVENT_OF_METHOD = {
     "PostCreateContainer": "POST_CREATE_CONTAINER",
+    "PostStartContainer": "POST_START_CONTAINER",
     "StopContainer": "STOP_CONTAINER",
     "RemoveContainer": "REMOVE_CONTAINER",
 }
-EVENTS = ("CREATE_CONTAINER", "POST_CREATE_CONTAINER", "STOP_CONTAINER", "REMOVE_CONTAINER")
+EVENTS = ("CREATE_CONTAINER", "POST_CREATE_CONTAINER", "POST_START_CONTAINER", "STOP_CONTAINER", "REMOVE_CONTAINER")
 
 Resources = messages.LinuxResources
 Rule = Callable[[Mapping[str, str]], Resources]
@@ -56,8 +57,10 @@ class NriPlugin:
         self._connection: _Connection | None = None
         self._has_synchronized = False
         self._environments: dict[str, Mapping[str, str]] = {}
-        # What containers got last. The runtime loses updates of a container that it is still creating.
+        # What containers got last, and what they were created with. The runtime loses updates of a container that it is still
+        # creating, and of one that it is just starting.
         self._told: dict[str, bytes] = {}
+        self._created_with: dict[str, bytes] = {}
         self._being_created: set[str] = set()
         self._catching_up: set[asyncio.Task[None]] = set()
 
@@ -112,7 +115,7 @@ class NriPlugin:
 
     async def _serve(self) -> None:
         reader, writer = await asyncio.open_unix_connection(self._socket)
-        for known in (self._environments, self._told, self._being_created):
+        for known in (self._environments, self._told, self._created_with, self._being_created):
             known.clear()
         connection = self._connection = _Connection(reader, writer)
         answering = asyncio.create_task(connection.answer(self._answer), name=f"NRI plugin {self._name}")
@@ -161,7 +164,8 @@ class NriPlugin:
     def _create(self, container: Any) -> Any:
         environment = _environment(container)
         resources = self._rule(environment)
-        self._environments[container.id], self._told[container.id] = environment, _bytes(resources)
+        self._environments[container.id] = environment
+        self._told[container.id] = self._created_with[container.id] = _bytes(resources)
         self._being_created.add(container.id)
         linux = messages.LinuxContainerAdjustment(resources=resources)
         return messages.CreateContainerResponse(adjust=messages.ContainerAdjustment(linux=linux))
@@ -169,9 +173,12 @@ class NriPlugin:
     def _see(self, event: str, id_: str) -> None:
         self._being_created.discard(id_)
         if event in ("STOP_CONTAINER", "REMOVE_CONTAINER"):
-            self._environments.pop(id_, None)
+            for known in (self._environments, self._told, self._created_with):
+                known.pop(id_, None)
+            return
+        if event == "POST_START_CONTAINER" and self._told.get(id_) != self._created_with.pop(id_, None):
             self._told.pop(id_, None)
-        elif event == "POST_CREATE_CONTAINER" and id_ in self._changes():
+        if id_ in self._changes():
             self._catch_up()
 
     def _catch_up(self) -> None:
