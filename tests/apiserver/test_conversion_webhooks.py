@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.apiserver.webhook_server import WebhookServer
 from tests.security.loop_stalls import loop_stalls
 from tests.security.test_loop_stalls import LONGEST_S
 
+from dray.api.jsontext import read_json
 from dray.apiserver.security.certificates import Authority
 from dray.http.connection import HttpRequest
 from dray.http.responses import Response
@@ -121,7 +123,9 @@ async def test_a_large_list_is_converted_in_portions(converting: Client, convert
 
 
 async def test_a_large_answer_does_not_stop_the_loop(converting: Client, converter: Converter) -> None:
-    await converting.post(TABS, a_tab("v1", host="h", port="1"))
+    for name in ("first", "t"):
+        await converting.post(TABS, a_tab("v1", name, host="h", port="1"))
+    assert (await converting.get(f"{BETA}/first")).status == 200  # loads what loads once
     text = b"[" + b"{}," * 2_000_000 + b"{}]"
 
     async def respond(request: HttpRequest) -> Response:
@@ -134,7 +138,10 @@ async def test_a_large_answer_does_not_stop_the_loop(converting: Client, convert
         answer = await asyncio.create_task(converting.get(f"{BETA}/t"), name="the request")
     assert answer.status == 500
     assert "not 'Success'" in answer.body["message"]
-    assert stalls.of_task_s["the request"] < LONGEST_S
+    # Measured here and now, since machines differ: the loop has not read the answer.
+    started = time.thread_time()
+    read_json(text)
+    assert stalls.of_task_s["the request"] < min(LONGEST_S, (time.thread_time() - started) / 2)
 
 
 async def test_only_the_storage_version_can_be_watched(converting: Client) -> None:
