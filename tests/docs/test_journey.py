@@ -31,8 +31,8 @@ ASKED = (
     "client/errors.py",
 )
 GROUND = frozenset(path.name for path in ROOT.glob("*.py"))
-# Controllers that see every pod and have nothing to do with this one.
-BYSTANDERS = re.compile(r"controllers/(?!claims/)|kubelet/(simulated_kubelets|runtime/none)\.py")
+# Controllers that see every pod and have nothing to do with this one, and the heart of a node, which beats now and then whether it has pods or not.
+BYSTANDERS = re.compile(r"controllers/(?!claims/)|kubelet/(node|simulated_kubelets|runtime/none)\.py")
 
 # A newcomer should see the whole way in an hour.
 MOST_FILES = 85
