@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client, ServerUnreachable
+from dray.client import CLAIMS, MERGE_PATCH, NODES, PODS, SLICES, TAINT_RULES, Answer, Client, ServerUnreachable
 from dray.features import FeatureGates
 from dray.kubelet import server
 from dray.kubelet.errors import ContainerError
@@ -302,6 +302,18 @@ async def test_a_node_that_was_deleted_and_is_started_again_is_there_again(rig):
     await rig.start_driver()
     await rig.create_pod()
     await rig.until_phase("Running")
+
+
+async def test_an_agent_that_starts_again_gives_its_node_the_labels_of_now(rig):
+    await rig.stop_agent()
+    taken = {"metadata": {"labels": {"kubernetes.io/hostname": None}}}
+    await rig.client.patch(NODES, NODE, taken, patch_type=MERGE_PATCH)
+    await rig.start_agent()
+
+    async def is_labelled():
+        return (await rig.client.get(NODES, NODE)).metadata.labels.get("kubernetes.io/hostname") == NODE
+
+    await rig.until(is_labelled, "the label")
 
 
 async def test_a_driver_that_is_there_before_its_node_waits_for_it(rig, caplog):

@@ -158,6 +158,22 @@ async def test_drivers_that_fail_or_lie_are_told_apart_and_a_retry_heals(rig, dr
     assert len(rig.claims.cache.get("ns/a").drivers[DRIVER].devices) == 1
 
 
+async def test_what_was_prepared_beside_a_failure_survives_a_restart(rig, driver):
+    """The driver has handed out devices of one claim, so the agent must not forget them, whatever became of the other."""
+    rig.has("a", "b")
+
+    def one_of_two(request):
+        response = driver.honest_prepare(request)
+        response.claims[request.claims[1].uid].error = "too hot"
+        return response
+
+    driver.answer_prepare = one_of_two
+    with pytest.raises(DriverError, match="failed for ResourceClaim b: too hot"):
+        await rig.claims.prepare(pod_with_claims("a", "b"))
+    devices = {state.name: len(state.drivers[DRIVER].devices) for state in CheckpointFile(rig.root).read()}
+    assert devices == {"a": 1, "b": 0}
+
+
 async def test_a_driver_that_hangs_is_given_up_on_in_time(rig, driver):
     rig.has("a")
     driver.delay_s = 30

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dray.accounting import CgroupValues
 from dray.api.cdi import ContainerEdits, Hook, Mount
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.clock import RealClock
 from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec
 from dray.kubelet.runtime.process import ProcessRuntime
 from tests.waiting import eventually
@@ -106,6 +108,16 @@ def has_ended(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+async def test_a_pod_that_is_stopped_leaves_no_group(tmp_path, cgroup_mount):
+    tree = CgroupTree.open("ours", cgroup_mount)
+    runtime = ProcessRuntime(tmp_path / "pods", RealClock(), cgroups=tree)
+    await runtime.start_pod(POD, CgroupValues(1024))
+    assert tree.path_of("pod-uid") == "/ours/podpod-uid"
+    await runtime.stop_pod("pod-uid")
+    assert tree.path_of("pod-uid") == ""
+    assert not (cgroup_mount / "ours/podpod-uid").exists()
 
 
 async def test_no_process_of_the_group_survives(runtime, tmp_path):

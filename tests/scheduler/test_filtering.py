@@ -21,6 +21,7 @@ from dray.api.meta import ObjectMeta
 from dray.api.resource import (
     Device,
     DeviceAttribute,
+    DeviceClass,
     DeviceTaint,
     DeviceTaintRule,
     DeviceTaintRuleSpec,
@@ -29,6 +30,8 @@ from dray.api.resource import (
 )
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.filtering import EVERY_NODE, ChangeReader
+from dray.scheduler.framework.interface import NodeFacet
 from dray.scheduler.framework.profile import ProfileConfig
 
 NOT_HELPFUL = "preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling."
@@ -90,6 +93,14 @@ async def test_taint_rule_keeps_a_pod_pending_until_it_is_gone():
     world.cluster.delete(rule)
     await world.settle(seconds=2)
     assert world.node_of()
+
+
+def test_a_class_that_goes_changes_what_all_nodes_can_give():
+    world = World(a_node(), a_slice(), a_class())
+    reader = ChangeReader(world.scheduler.handle.snapshot.log, {NodeFacet.DEVICES})
+    assert reader.changed() == 0
+    world.cluster.delete(world.cluster.get(DeviceClass, a_class().metadata.name))
+    assert reader.changed() == EVERY_NODE
 
 
 async def test_taints_do_not_count_with_the_feature_off():

@@ -215,6 +215,20 @@ async def test_ledger_example_fills_up_and_frees():
     assert world.requested()["cpu"] == 5500
 
 
+async def test_a_pod_that_is_no_longer_short_of_room_does_not_wait_for_it():
+    slices = cpu_slice(fixed("a", cpu="4"))
+    world = World(a_node(cpu="8"), slices, a_class("cpu"), a_pod("p1", cpu="3"), a_pod("p2", cpu="3"))
+    await world.settle()
+    world.apply(a_claim("four", a_request(device_class="cpu")), a_pod("waits", "four"))
+    await world.settle()
+    assert "1 Insufficient cpu" in world.message("waits")
+    world.apply(cpu_slice())
+    await world.settle(seconds=3)
+    assert "cannot allocate all claims" in world.message("waits")
+    world.cluster.delete(world.pod("p1"))
+    assert world.where("waits") == "unschedulable"
+
+
 async def test_more_than_the_node_ever_has_is_final():
     world = World(
         a_node(cpu="10"),

@@ -65,6 +65,18 @@ async def test_a_share_goes_to_the_node_where_it_fills_a_device_up():
     assert world.node_of("d") == "node-1"
 
 
+async def test_a_share_leaves_room_for_the_shares_that_come_rather_than_go_to_the_fuller_node():
+    """Of 700 it leaves the 600 that most pods want; of the fuller node's 600 it would leave 500, which few can use."""
+    mix = [share("large", "600"), share("another", "600"), share("small", "100")]
+    config = with_policy(SchedulerConfig(), "least-fragmentation", [(pod, (claim,)) for pod, claim in mix])
+    nodes = [x for name in ("node-1", "node-2") for x in (a_node(name), a_slice(name, shared(1)))]
+    world = World(*nodes, CLASS, config=config)
+    await placed(world, share("a", "300", node_selector={"kubernetes.io/hostname": "node-1"}))
+    await placed(world, share("b", "400", node_selector={"kubernetes.io/hostname": "node-2"}))
+    await placed(world, share("c", "100"))
+    assert world.node_of("c") == "node-1"
+
+
 async def test_nodes_stay_whole_for_pods_that_want_all_devices():
     nodes = [x for number in range(2) for x in (a_node(f"node-{number}"), a_slice(f"node-{number}", 4))]
     big = [whole(f"big-{number}", 4) for number in range(2)]

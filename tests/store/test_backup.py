@@ -186,6 +186,16 @@ async def test_what_exists_is_never_written_over(tmp_path):
     await store.close()
 
 
+async def test_a_restore_that_was_cut_off_is_begun_anew(tmp_path):
+    store = SqliteStore(tmp_path / "store.db")
+    await store.create("/registry/a", b"1")
+    (tmp_path / "new.db.restoring").write_text("half of a file, " * 1000)
+    with closing(Backup(tmp_path / "b")) as backup:
+        await backup.copy(SqliteSource(tmp_path / "store.db"), now=1.0)
+        assert await restored(backup, backup.revision, tmp_path / "new.db") == await state_of(store)
+    await store.close()
+
+
 def test_files_that_are_no_backup(tmp_path):
     (tmp_path / "text").write_text("no database at all, " * 200)
     with closing(sqlite3.connect(tmp_path / "other")) as other:

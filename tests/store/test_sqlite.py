@@ -76,6 +76,14 @@ async def test_a_second_opening_is_refused_by_name(tmp_path: Path) -> None:
     await SqliteStore(tmp_path / "dray.db").close()
 
 
+async def test_the_holder_is_named_whoever_held_the_file_before(tmp_path: Path) -> None:
+    (tmp_path / "dray.db.lock").write_text("12345678901234567890\n")
+    store = SqliteStore(tmp_path / "dray.db")
+    with pytest.raises(StoreInUse, match=rf"\(pid {os.getpid()}\)"):
+        SqliteStore(tmp_path / "dray.db")
+    await store.close()
+
+
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "dray.db")
     writer = await asyncio.create_subprocess_exec(
