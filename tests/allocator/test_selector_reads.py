@@ -1,9 +1,13 @@
-"""Which attributes and capacities a selector names: devices that agree on these need not be asked one by one."""
+"""Which attributes and capacities a selector names: devices that agree on these need not be asked one by one. What was asked is remembered, within bounds."""
 
 import pytest
 
 from dray import cel
-from dray.allocator.selectors import reads_of
+from dray.allocator import selectors
+from dray.allocator.device_kinds import KindTable
+from dray.allocator.selectors import Selectors, reads_of
+from dray.allocator.types import Features
+from dray.api.resource import Device
 
 MODEL = ("attributes", "a.b", "model")
 
@@ -32,3 +36,31 @@ def test_what_a_selector_reads(expression, reads):
     program = cel.compile_selector(expression, cel.Environment.devices())
     assert not isinstance(program, cel.CompileFailure), program
     assert reads_of(program.root) == (None if reads is None else frozenset(reads))
+
+
+def a_kind():
+    return KindTable().kind_of("d.example.com", Device(name="d"), (), False)
+
+
+def test_a_kind_of_device_is_asked_once(monkeypatch):
+    asked = []
+    evaluate = Selectors._evaluate
+
+    def counted(self, expression, kind):
+        asked.append(expression)
+        return evaluate(self, expression, kind)
+
+    monkeypatch.setattr(Selectors, "_evaluate", counted)
+    known, kind = Selectors(Features()), a_kind()
+    for _ in range(3):
+        assert known.verdict('device.driver == "d.example.com"', kind) is True
+        assert known.verdict('device.driver == "e.example.com"', kind) is False
+    assert len(asked) == 2
+
+
+def test_programs_that_are_kept_have_a_bound(monkeypatch):
+    monkeypatch.setattr(selectors, "MOST_PROGRAMS", 3)
+    known, kind = Selectors(Features()), a_kind()
+    for number in range(20):
+        assert known.verdict(f'device.driver == "d{number}.example.com"', kind) is False
+        assert len(known._programs) <= 3

@@ -102,6 +102,15 @@ async def test_scopes_choose_pods(world: World) -> None:
     assert "exceeded quota: critical" in (await world.refused("pods", critical)).message
 
 
+@pytest.mark.parametrize("is_terminating", [False, True])
+async def test_pods_with_a_deadline_have_a_scope_of_their_own(world: World, is_terminating: bool) -> None:
+    await put_quota(world, hard={"pods": "0"}, scopes=["Terminating" if is_terminating else "NotTerminating"])
+    ends, stays = admitted_pod("ends", activeDeadlineSeconds=60), admitted_pod("stays")
+    refused, admitted = (ends, stays) if is_terminating else (stays, ends)
+    assert "exceeded quota: q" in (await world.refused("pods", refused)).message
+    await world.admit("pods", admitted)
+
+
 AFFINITY_TERM = {"topologyKey": "zone", "labelSelector": {}}
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
