@@ -159,6 +159,10 @@ async def test_bindings_follow_the_objects(server: Server) -> None:
     await server.put("Role", "reader", "ns", rules=[])
     assert not await server.may(ALICE, "get", "pods", namespace="ns")
     await server.put("Role", "reader", "ns", rules=rules)
+    assert await server.may(ALICE, "get", "pods", namespace="ns")
+    await server.remove("Role", "reader", "ns")
+    assert not await server.may(ALICE, "get", "pods", namespace="ns")
+    await server.put("Role", "reader", "ns", rules=rules)
     await server.remove("RoleBinding", "b", "ns")
     assert not await server.may(ALICE, "get", "pods", namespace="ns")
 

@@ -304,6 +304,10 @@ async def test_pods_that_are_never_bound_leave_nothing_behind(server: Client, mo
     await add_pod(server, "first", cpu="1")
     assert (await bind(server, "first")).status == 201
     kept = server.core.commit.__self__._node_room  # type: ignore[attr-defined]
+    for number in range(3):
+        await add_pod(server, f"early{number}", cpu="1m")
+    waiting = {key.rpartition("/")[2] for key in kept._changed}
+    assert waiting == {"first", "early0", "early1", "early2"}, "nobody has asked since, so nobody has looked at them"
     for number in range(20):
         await add_pod(server, f"p{number}", node="n1", cpu="1m")
         await server.send("DELETE", f"{PODS}/p{number}?gracePeriodSeconds=0")

@@ -251,6 +251,8 @@ def etcd_answers(draw: st.DrawFn) -> bytes:
 
 @fuzzed
 @given(answers=st.lists(etcd_answers(), min_size=1, max_size=3))
+# A page that is empty and not the last one.
+@example(answers=[b"\n\x00\x18\x01", b"\n\x00\x10\x01\x1a\x04\n\x02\n\x00", b"\n\x00"])
 def test_answers_of_etcd(answers: list[bytes]) -> None:
     """The store gives what was asked for or says that it cannot; it never gives up with another exception, and does not hang."""
 

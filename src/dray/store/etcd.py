@@ -121,6 +121,8 @@ class EtcdStore(StoreBase):
             if not answer.more or (limit and len(entries) >= limit):
                 remaining = answer.count - len(answer.kvs) if answer.more else 0
                 return Page(tuple(entries), at, remaining)
+            if not answer.kvs or answer.kvs[-1].key < start:
+                raise StoreUnavailable("etcd says that there is more, and does not give it")
             start = answer.kvs[-1].key + b"\0"
 
     async def pages(self, prefix: str) -> AsyncGenerator[Page, None]:
