@@ -25,6 +25,9 @@ WORKERS = 20
 REMEMBERED_ABSENT_OWNERS = 10_000
 # Others who react to the same deletion write first; deleting in the middle of that only makes conflicts.
 SETTLE_S = 0.25
+# Who has a finalizer on an object whose owner is gone, such as a claim of a deleted pod, is about to let go of it, with writes of its own. Once it
+# has, the object settles as any other; if it does not, the object is deleted all the same, and waits for it then.
+HELD_S = 2.0
 
 
 class ObjectIdentity(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class GarbageCollector:
             if old.metadata.owner_references != new.metadata.owner_references:
                 self._leave(informer, old)
                 self._enter(informer, new)
-            elif new.metadata.deletion_timestamp is None and old is not new:
+            elif new.metadata.deletion_timestamp is None and old is not new and not _was_let_go(old, new):
                 return  # nothing that concerns owners; what happens to these is seen with them
             self._seen(kind, new)
 
@@ -118,14 +121,14 @@ class GarbageCollector:
         for reference in metadata.owner_references:
             owner = self._cached_owner(reference, metadata.namespace)
             if owner is None or _waits_for_dependents(owner.metadata):
-                self.queue.add_after(_item(kind, metadata), SETTLE_S)
+                self.queue.add_after(_item(kind, metadata), _settle_s(metadata))
                 self._wake_waiting_owners(metadata)
                 return
 
     def _gone(self, obj: ApiObject) -> None:
         self._note_absent(obj.metadata.uid)
-        for dependent, _ in self._dependents(obj.metadata.uid):
-            self.queue.add_after(dependent, SETTLE_S)
+        for dependent, metadata in self._dependents(obj.metadata.uid):
+            self.queue.add_after(dependent, _settle_s(metadata))
         self._wake_waiting_owners(obj.metadata)
 
     def _wake_waiting_owners(self, metadata: ObjectMeta) -> None:
@@ -312,6 +315,14 @@ def _item(kind: Kind[Any], metadata: ObjectMeta) -> ObjectIdentity:
 def _owner_item(reference: OwnerReference, owner: ObjectMeta) -> ObjectIdentity:
     group, slash, _ = reference.api_version.partition("/")
     return ObjectIdentity(group if slash else "", reference.kind, owner.namespace, owner.name, owner.uid)
+
+
+def _settle_s(metadata: ObjectMeta) -> float:
+    return HELD_S if metadata.finalizers else SETTLE_S
+
+
+def _was_let_go(old: ApiObject, new: ApiObject) -> bool:
+    return bool(old.metadata.finalizers) and not new.metadata.finalizers
 
 
 def _waits_for_dependents(metadata: ObjectMeta) -> bool:
