@@ -79,12 +79,40 @@ class ReferencedVolumeClaim(msgspec.Struct, frozen=True, rename="camel"):
     claim_name: str = ""
 
 
-class ReferencingVolumeSource(msgspec.Struct, frozen=True, rename="camel"):
-    """The kinds of volumes whose only reference is the Secret that opens them; each has one of these fields."""
-
-    secret_ref: ReferencedName | None = None
-    node_publish_secret_ref: ReferencedName | None = None
+class ReferencingAzureFile(msgspec.Struct, frozen=True, rename="camel"):
     secret_name: str = ""
+
+
+class ReferencingCsi(msgspec.Struct, frozen=True, rename="camel"):
+    node_publish_secret_ref: ReferencedName | None = None
+
+
+class ReferencingCephFs(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingCinder(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingFlexVolume(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingIscsi(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingRbd(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingScaleIo(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingStorageOs(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: ReferencedName | None = None
 
 
 class ReferencingVolume(msgspec.Struct, frozen=True, rename="camel"):
@@ -92,26 +120,15 @@ class ReferencingVolume(msgspec.Struct, frozen=True, rename="camel"):
     secret: ReferencedSecretVolume | None = None
     config_map: ReferencedName | None = None
     projected: ReferencingProjectedVolume | None = None
-    azure_file: ReferencingVolumeSource | None = None
-    cephfs: ReferencingVolumeSource | None = None
-    cinder: ReferencingVolumeSource | None = None
-    csi: ReferencingVolumeSource | None = None
-    flex_volume: ReferencingVolumeSource | None = None
-    iscsi: ReferencingVolumeSource | None = None
-    rbd: ReferencingVolumeSource | None = None
-    scale_io: ReferencingVolumeSource | None = msgspec.field(default=None, name="scaleIO")
-    storageos: ReferencingVolumeSource | None = None
-
-    def opened_by(self) -> str:
-        """The name of the Secret that opens a volume elsewhere."""
-        source = (
-            self.csi or self.azure_file or self.cephfs or self.cinder or self.flex_volume
-            or self.iscsi or self.rbd or self.scale_io or self.storageos
-        )  # fmt: skip
-        if source is None:
-            return ""
-        named = source.secret_ref or source.node_publish_secret_ref
-        return named.name if named is not None else source.secret_name
+    azure_file: ReferencingAzureFile | None = None
+    cephfs: ReferencingCephFs | None = None
+    cinder: ReferencingCinder | None = None
+    csi: ReferencingCsi | None = None
+    flex_volume: ReferencingFlexVolume | None = None
+    iscsi: ReferencingIscsi | None = None
+    rbd: ReferencingRbd | None = None
+    scale_io: ReferencingScaleIo | None = msgspec.field(default=None, name="scaleIO")
+    storageos: ReferencingStorageOs | None = None
 
 
 class ReferencingPodSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -192,26 +192,31 @@ class RecentDocuments:
     """
 
     def __init__(self) -> None:
-        self._documents: dict[Stored, Document] = {}
+        # By key, and only for the newest version of each object.
+        self._kept: dict[str, tuple[Stored, Document]] = {}
         self._bytes = 0
 
     def of(self, stored: Stored) -> Document:
-        return self._documents.get(stored) or stored.document()
+        kept = self._kept.get(stored.key)
+        return kept[1] if kept is not None and kept[0] is stored else stored.document()
 
     def keep(self, stored: Stored, document: Document) -> None:
         """`document` is what was encoded as the value of `stored`, and now belongs to us."""
-        if stored in self._documents:
-            return
-        kept = self._documents[stored] = ordered(document)
+        self._drop(stored.key)
+        kept = ordered(document)
         kept["metadata"] = {**kept["metadata"], "resourceVersion": str(stored.revision)}
+        self._kept[stored.key] = stored, kept
         self._bytes += len(stored.value)
         while self._bytes > MOST_KEPT_BYTES:
-            oldest = next(iter(self._documents))
-            del self._documents[oldest]
-            self._bytes -= len(oldest.value)
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: str) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._bytes -= len(kept[0].value)
 
     def __iter__(self) -> Iterator[tuple[Stored, Document]]:
-        return iter(self._documents.items())
+        return iter(self._kept.values())
 
 
 class SharedStored(Stored):

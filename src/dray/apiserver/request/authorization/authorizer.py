@@ -17,6 +17,7 @@ from dray.api.projections import (
     ReferencingPod,
     ReferencingPodSpec,
     ReferencingPodStatus,
+    ReferencingVolume,
 )
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.rbac import RbacIndex
@@ -129,12 +130,23 @@ def secrets_and_config_maps(spec: ReferencingPodSpec) -> Iterator[tuple[str, str
     for volume in spec.volumes or ():
         if volume.secret is not None:
             yield "secrets", volume.secret.secret_name
-        if name := volume.opened_by():
-            yield "secrets", name
+        yield from _secrets_of_remote_storage(volume)
         yield from _named("configmaps", volume.config_map)
         for source in (volume.projected.sources if volume.projected else None) or ():
             yield from _named("secrets", source.secret)
             yield from _named("configmaps", source.config_map)
+
+
+def _secrets_of_remote_storage(volume: ReferencingVolume) -> Iterator[tuple[str, str]]:
+    if volume.azure_file is not None:
+        yield "secrets", volume.azure_file.secret_name
+    if volume.csi is not None:
+        yield from _named("secrets", volume.csi.node_publish_secret_ref)
+    for source in (
+        volume.cephfs, volume.cinder, volume.flex_volume, volume.iscsi, volume.rbd, volume.scale_io, volume.storageos
+    ):  # fmt: skip
+        if source is not None:
+            yield from _named("secrets", source.secret_ref)
 
 
 def _named(plural: str, reference: ReferencedName | None) -> Iterator[tuple[str, str]]:
