@@ -105,8 +105,9 @@ async def test_leases_and_tokens_of_other_nodes(world: World) -> None:
     await world.admit(leases, lease, user=N1, namespace="kube-node-lease")
     await world.refused(leases, {"metadata": {"name": "n2"}}, user=N1, namespace="kube-node-lease")
     await world.refused(leases, lease, user=N1, namespace="ns")
-    await world.put("Pod", "mine", "ns", spec={"nodeName": "n1"})
-    await world.put("Pod", "theirs", "ns", spec={"nodeName": "n2"})
+    token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    await world.put("Pod", "mine", "ns", spec={"nodeName": "n1", "volumes": [token]})
+    await world.put("Pod", "theirs", "ns", spec={"nodeName": "n2", "volumes": [token]})
 
     def request(pod: str, uid: str | None = None) -> Document:
         reference = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": f"uid-{pod}" if uid is None else uid}
