@@ -82,6 +82,16 @@ async def test_present_finalizer_is_not_written_again():
     assert world.cluster.writes == ["update claim status claim", "bind pod"]
 
 
+async def test_claim_that_was_allocated_by_hand_is_protected_before_a_pod_has_it():
+    world = a_world(a_claim(), a_pod("first", "claim"))
+    await world.settle()
+    by_hand = replace(world.claim(), metadata=replace(world.claim().metadata, finalizers=()))
+    world.apply(by_hand, a_pod("second", "claim"))
+    await world.settle()
+    assert world.cluster.writes[3:] == ["update claim claim", "update claim status claim", "bind second"]
+    assert CLAIM_FINALIZER in world.claim().metadata.finalizers
+
+
 async def test_claim_from_template_wakes_the_pod_when_it_exists():
     pod = a_pod("pod", "template:dev")
     world = a_world(pod)

@@ -232,8 +232,10 @@ async def _protect(claim: ResourceClaim, handle: Handle) -> ResourceClaim:
 async def _write(
     current: ResourceClaim, result: AllocationResult | None, user: ResourceClaimConsumerReference, handle: Handle
 ) -> ResourceClaim:
-    """The finalizer comes first, so that there is never an allocation without an object that holds it."""
-    if result is not None and CLAIM_FINALIZER not in current.metadata.finalizers:
+    """The finalizer comes first, so that there is never an allocation or a user without an object that holds it. (Whoever allocates a claim by
+    hand may have left the finalizer out.)
+    """
+    if CLAIM_FINALIZER not in current.metadata.finalizers:
         current = await _protect(current, handle)
     if is_reserved_for(current, user.uid):
         users = current.status.reserved_for
