@@ -57,31 +57,26 @@ async def test_containers_get_what_the_rule_says_from_the_beginning_and_after_ch
         assert runtime.cpus == {"old": "0-3", "pinned": "3", "new": "0-3"}
 
 
+async def leave_only_cpu_0(rule, plugin):
+    rule.rest = "0"
+    await plugin.apply()
+
+
 async def test_a_change_while_a_container_is_created_reaches_it(tmp_path):
     rule = Rules()
-
-    async def change(plugin):
-        rule.rest = "0"
-        await plugin.apply()
-
     async with StandInRuntime(tmp_path / "n") as runtime, a_plugin(tmp_path / "n", rule) as plugin:
         await runtime.registered.wait()
-        await runtime.create(nri_container("new"), meanwhile=change(plugin))
+        await runtime.create(nri_container("new"), meanwhile=leave_only_cpu_0(rule, plugin))
         # The runtime lost the update: the container was created with the CPUs of before.
         await eventually(lambda: runtime.cpus["new"] == "0")
 
 
 async def test_a_change_while_a_container_starts_reaches_it(tmp_path):
     rule = Rules()
-
-    async def change(plugin):
-        rule.rest = "0"
-        await plugin.apply()
-
     async with StandInRuntime(tmp_path / "n") as runtime, a_plugin(tmp_path / "n", rule) as plugin:
         await runtime.registered.wait()
         await runtime.create(nri_container("new"))
-        await runtime.start("new", meanwhile=change(plugin))
+        await runtime.start("new", meanwhile=leave_only_cpu_0(rule, plugin))
         # The runtime wrote the update down and started the container without it.
         await eventually(lambda: runtime.cpus["new"] == "0")
 

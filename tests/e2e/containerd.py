@@ -64,6 +64,11 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else (0, 0)
 
 
+def why_not_1_7() -> str:
+    """Why no containerd that knows CDI and NRI can run here; empty if one can."""
+    return why_not() or ("" if version() >= (1, 7) else "containerd on the PATH is older than 1.7")
+
+
 class Containerd:
     """`applies_cdi` off: a runtime that does not know CDI devices, as there are many. `has_nri`: plugins may connect to `nri.sock`.
 

@@ -85,10 +85,8 @@ def cluster(request):
         options = ("--isolation", "auto") if request.param == "process" else ()
         runtime = None
         if request.param == "containerd":
-            if why := containerd.why_not():
+            if why := containerd.why_not_1_7():
                 pytest.skip(why)
-            if containerd.version() < (1, 7):
-                pytest.skip("containerd on the PATH is older than 1.7 and knows no CDI")
             runtime = Containerd(folder / "c", folder / "cdi", has_pod_network=True)
             options = ("--runtime", f"cri://{runtime.socket}")
         driver_options = (*OPTIONS, "--network-namespace", str(network.path))

@@ -114,10 +114,8 @@ def _status(text: str, field: str) -> set[int]:
 
 @pytest.fixture(params=["dray", "kubernetes"])
 def node(request):
-    if missing := (request.param == "kubernetes" and why_not("kubelet")) or containerd.why_not():
+    if missing := (request.param == "kubernetes" and why_not("kubelet")) or containerd.why_not_1_7():
         pytest.skip(missing)
-    if containerd.version() < (1, 7):
-        pytest.skip("containerd on the PATH is older than 1.7")
     if os.cpu_count() < 2:
         pytest.skip("this machine has only one CPU")
     with tempfile.TemporaryDirectory(prefix="dray-u", ignore_cleanup_errors=True) as name:

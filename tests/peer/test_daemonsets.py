@@ -128,10 +128,8 @@ def _address_of_server() -> Iterator[None]:
 
 @pytest.fixture
 def node():
-    if missing := why_not("kubelet") or containerd.why_not() or why_no_namespaces():
+    if missing := why_not("kubelet") or containerd.why_not_1_7() or why_no_namespaces():
         pytest.skip(missing)
-    if containerd.version() < (1, 7):
-        pytest.skip("containerd on the PATH is older than 1.7")
     if os.cpu_count() < 2:
         pytest.skip("this machine has only one CPU")
     with tempfile.TemporaryDirectory(prefix="dray-s", ignore_cleanup_errors=True) as name, _address_of_server():

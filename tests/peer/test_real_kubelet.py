@@ -178,10 +178,8 @@ class RealNode:
 
 @pytest.fixture
 def node():
-    if missing := why_not("kubelet", "dra-test-driver") or containerd.why_not():
+    if missing := why_not("kubelet", "dra-test-driver") or containerd.why_not_1_7():
         pytest.skip(missing)
-    if containerd.version() < (1, 7):
-        pytest.skip("containerd on the PATH is older than 1.7")
     with tempfile.TemporaryDirectory(prefix="dray-r", ignore_cleanup_errors=True) as name:
         node = RealNode(Path(name))
         try:

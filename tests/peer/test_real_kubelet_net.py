@@ -49,10 +49,8 @@ class RealNetNode(RealNode):
 
 @pytest.fixture
 def node():
-    if missing := why_not("kubelet") or containerd.why_not() or why_no_namespaces():
+    if missing := why_not("kubelet") or containerd.why_not_1_7() or why_no_namespaces():
         pytest.skip(missing)
-    if containerd.version() < (1, 7):
-        pytest.skip("containerd on the PATH is older than 1.7")
     with tempfile.TemporaryDirectory(prefix="dray-r", ignore_cleanup_errors=True) as name, made_host() as network:
         node = RealNetNode(Path(name), network)
         try:
