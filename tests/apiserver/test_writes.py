@@ -87,6 +87,18 @@ async def test_generated_names(server: Client) -> None:
     assert set(name[58:]) <= set("bcdfghjklmnpqrstvwxz2456789")
 
 
+async def test_a_generated_name_that_is_taken_is_drawn_again(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {**gold_claim(), "metadata": {"generateName": "g-"}}
+    drawn = iter(["aaaaa", "aaaaa", "aaaaa", "bbbbb", *["bbbbb"] * 8])
+    monkeypatch.setattr(server.core, "new_name_suffix", lambda: next(drawn))
+    names = [(await server.post(CLAIMS, body)).body["metadata"]["name"] for _ in range(2)]
+    assert names == ["g-aaaaa", "g-bbbbb"]
+    refused = await server.post(CLAIMS, body)
+    assert (refused.status, refused.headers["retry-after"]) == (409, "1")
+    assert refused.body["message"].endswith("the server was not able to generate a unique name for the object")
+    assert list(drawn) == []
+
+
 async def test_a_dry_run_stores_nothing(server: Client) -> None:
     answer = await server.post(f"{CLAIMS}?dryRun=All", gold_claim("d"))
     assert answer.status == 201

@@ -22,8 +22,9 @@ FEW = 8
 
 @pytest.fixture
 def short_memory(monkeypatch):
-    """What is remembered up to a number is full after a few pods already."""
+    """What is remembered up to a number is full after a few pods already, and nothing is remembered for long."""
     monkeypatch.setattr(events, "REMEMBERED", FEW)
+    monkeypatch.setattr(garbage_collector, "HELD_S", garbage_collector.SETTLE_S)
     monkeypatch.setattr(garbage_collector, "REMEMBERED_ABSENT_OWNERS", FEW)
     monkeypatch.setattr(DeletedUids.__init__, "__defaults__", (FEW,))
     monkeypatch.setattr(filtering, "_KEPT", FEW)

@@ -80,7 +80,12 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(f"dray.cli.{module}"), attribute)
+        # A library that is being loaded may swallow a KeyboardInterrupt.
+        leave_quietly_while_importing()
+        try:
+            command = getattr(importlib.import_module(f"dray.cli.{module}"), attribute)
+        finally:
+            as_usual()
         assert isinstance(command, click.Command)
         return command
 

@@ -213,9 +213,11 @@ class ObjectWriter:
             row=row,
         )
         await core.admission.mutate(admission)
-        assert admission.document is not None
+        # The second half of admission sees the object with its name; another attempt begins without it again.
+        unnamed = admission.document
+        assert unnamed is not None
         for attempt in range(GENERATE_ATTEMPTS if generated else 1):
-            candidate = {**admission.document, "metadata": dict(admission.document["metadata"])}
+            candidate = {**unnamed, "metadata": dict(unnamed["metadata"])}
             fill_name(candidate["metadata"], core.new_name_suffix)
             if row.kind == "LimitRange" and not candidate["metadata"].get("name"):
                 # The one kind that Kubernetes names by itself.
