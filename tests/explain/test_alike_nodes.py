@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.explain import alike_nodes
+from dray.explain import alike_nodes, what_if
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump, add_document
 from dray.sim.pod_explanation import explain_pod
@@ -51,14 +51,54 @@ def test_the_names_are_those_of_the_node() -> None:
         assert [holder.claim for holder in row.devices.nearest.holders] == [f"default/{claim}"]
 
 
-def test_the_devices_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[str] = []
+def looked_at(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """The nodes whose devices were judged, and those of them on which it was tried what would help."""
+    shallow: list[str] = []
+    in_depth: list[str] = []
     original = alike_nodes.device_verdict
 
-    def counted(allocator, question, node, *others):  # type: ignore[no-untyped-def]
-        looked_at.append(node.metadata.name)
-        return original(allocator, question, node, *others)
+    def counted(allocator, question, node, holders, conditions):  # type: ignore[no-untyped-def]
+        (shallow if conditions is None else in_depth).append(node.metadata.name)
+        return original(allocator, question, node, holders, conditions)
 
     monkeypatch.setattr(alike_nodes, "device_verdict", counted)
-    assert len(explain_pod(world_of(many_nodes()), "default", "train").nodes) == 41
-    assert len(looked_at) <= 2
+    assert explain_pod(world_of(cluster), "default", "train").helps
+    return shallow, in_depth
+
+
+def test_the_devices_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shallow, in_depth = looked_at(many_nodes(), monkeypatch)
+    assert len(shallow) == 2
+    assert len(in_depth) == 1
+
+
+def test_nodes_whose_devices_are_held_are_each_looked_at_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    cluster.add(held(gpu_claim("claim-1"), "gpu-0", node="node-1"))
+    for number in range(2, 4):
+        cluster.add(gpu_node(f"node-{number}"), gpu_slice(f"node-{number}", [gpu("gpu-0")]))
+        cluster.add(held(gpu_claim(f"claim-{number}"), "gpu-0", node=f"node-{number}"))
+    shallow, in_depth = looked_at(cluster, monkeypatch)
+    assert len(shallow) == 1
+    assert len(in_depth) == 3
+
+
+def test_numbers_of_devices_are_tried_only_where_one_device_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    original = what_if._Trial._fits
+
+    def counted(trial, claims, holding=None):  # type: ignore[no-untyped-def]
+        tried.append(claims[0].spec.devices.requests[0].exactly.count)
+        return original(trial, claims, holding)
+
+    monkeypatch.setattr(what_if._Trial, "_fits", counted)
+    cluster = Cluster()
+    cluster.request.update({"count": 30, "selectors": [{"cel": {"expression": "device.driver == 'none'"}}]})
+    explain_pod(world_of(cluster), "default", "train")
+    assert [count for count in tried if count < 30] == [1]
+    tried.clear()
+    cluster.request.update({"count": 5, "selectors": []})
+    texts = [remedy.text for remedy in explain_pod(world_of(cluster), "default", "train").helps]
+    assert any("ask for 2 instead of 5" in text for text in texts)
+    assert [count for count in tried if count < 5] == [1, 4, 3, 2]

@@ -13,6 +13,7 @@ from dray.api.dra.pools import DeviceID
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.nearest_device import NearestMiss, holders_concerned
 from dray.explain.verdicts import DeviceVerdict, device_verdict
+from dray.explain.what_if import WhatIfContext
 
 
 class DeviceVerdicts:
@@ -24,17 +25,27 @@ class DeviceVerdicts:
         self._holders = holders
         self._known: dict[Hashable, tuple[NodePools, DeviceVerdict | None]] = {}
 
-    def on(self, node: Node) -> DeviceVerdict | None:
+    def on(self, node: Node, conditions: WhatIfContext | None = None) -> DeviceVerdict | None:
+        """With `conditions` it is tried what would help."""
         pools = self._allocator.inventory.pools_on(node)
-        key = report_key(self._allocator, pools)
+        key = self._key(pools, conditions)
         known = self._known.get(key) if key is not None else None
         if known is None:
-            verdict = device_verdict(self._allocator, self._question, node, self._holders)
+            verdict = device_verdict(self._allocator, self._question, node, self._holders, conditions)
             if key is not None:
                 self._known[key] = (pools, verdict)
             return verdict
         there, verdict = known
         return self._renamed(verdict, there, pools) if verdict is not None else None
+
+    def _key(self, pools: NodePools, conditions: WhatIfContext | None) -> Hashable:
+        """Equal for nodes that share a verdict. What would help depends on the claims that hold devices of the node, and on its cpu and memory if they count."""
+        key = report_key(self._allocator, pools)
+        if key is None or conditions is None:
+            return key
+        if conditions.accepts is not None or self._holders.claims_in(view.pool_id for view in pools.pools):
+            return None
+        return (key, conditions.own)
 
     def _renamed(self, verdict: DeviceVerdict, there: NodePools, here: NodePools) -> DeviceVerdict:
         nearest, message = verdict.nearest, verdict.message

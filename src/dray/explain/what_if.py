@@ -77,10 +77,10 @@ def step_limit(looks: int = MOST_LOOKS) -> Deadline:
 @dataclass(frozen=True, slots=True)
 class WhatIfContext:
     """What a search for remedies needs to know about the pod: `own` are claims (namespace/name) that it holds already and keeps; `accepts` says whether
-    an allocation leaves the node enough cpu and memory for the pod."""
+    an allocation leaves the node enough cpu and memory for the pod, where that depends on the allocation."""
 
     own: frozenset[str] = frozenset()
-    accepts: Callable[[Allocation], bool] = lambda allocation: True
+    accepts: Callable[[Allocation], bool] | None = None
 
 
 def what_would_help(
@@ -127,7 +127,7 @@ class _Trial:
             ledger = Ledger(self._allocator.features, (*self._kept, *holding))
         trial = Allocator(self._allocator.inventory, ledger, self._allocator.classes.values())
         answer = trial.fresh_question(claims).on(self._node, step_limit())
-        return isinstance(answer, Allocation) and self._accepts(answer)
+        return isinstance(answer, Allocation) and (self._accepts is None or self._accepts(answer))
 
     # --- the cluster changes
 
@@ -171,8 +171,11 @@ class _Trial:
                 return
 
     def fewer_devices(self) -> Iterator[Remedy]:
+        """As many as possible; where not even one fits, no number between is tried."""
         for name, option, with_option in self._options():
-            for fewer in range(option.count - 1, 0, -1) if option.count <= 64 else ():
+            if not 1 < option.count <= 64 or not self._fits(with_option(replace(option, count=1))):
+                continue
+            for fewer in range(option.count - 1, 0, -1):
                 changed = with_option(replace(option, count=fewer))
                 if self._fits(changed):
                     text = f"ask for {fewer} instead of {option.count} in request {name}"

@@ -32,7 +32,7 @@ from dray.explain.reason_codes import (
 )
 from dray.explain.recorded_causes import RecordedCause, unready_devices, why_no_claim
 from dray.explain.request_counts import RequestCounts, count_devices
-from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
+from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal
 from dray.explain.what_if import Remedy, WhatIfContext, all_of, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
@@ -378,14 +378,11 @@ class _PodExplainer:
         if attempt is None or question is None:
             return None
         allocator = self._handle.devices.allocator
-        if in_depth:
-            conditions = self._conditions(attempt, node)
-            return device_verdict(allocator, question, node.node, self._holders, conditions)
         # Nodes may be asked different questions: on some an extended resource comes from devices, on others not.
         known = self._device_verdicts.get(question.kind)
         if known is None:
             known = self._device_verdicts[question.kind] = DeviceVerdicts(allocator, question, self._holders)
-        return known.on(node.node)
+        return known.on(node.node, self._conditions(attempt, node) if in_depth else None)
 
     def _conditions(self, attempt: PodAttempt, node: NodeState) -> WhatIfContext:
         own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)

@@ -36,7 +36,7 @@ class PoolBudget:
 class CompetingDevices:
     """Devices that compete for the same counters, directly or through one another; no device outside uses these counters."""
 
-    __slots__ = ("_budget", "_by_amount", "_drawing", "_drawn", "_groups", "devices")
+    __slots__ = ("_answers", "_budget", "_by_amount", "_drawing", "_drawn", "_groups", "devices")
 
     def __init__(self, budget: PoolBudget) -> None:
         self._budget = budget
@@ -47,6 +47,8 @@ class CompetingDevices:
         self._drawing: dict[int, int] = {}
         # By all the counters they draw from: devices.
         self._groups: dict[frozenset[int], int] = {}
+        # For the devices and amounts left that were asked for last: a search asks again while it is at other cards.
+        self._answers: tuple[tuple[int, tuple[int, ...]], dict[int | None, int]] = ((0, ()), {})
 
     def add(self, position: int, drawn: Drawn) -> None:
         self.devices |= 1 << position
@@ -64,6 +66,20 @@ class CompetingDevices:
         """
         if self._budget.overdrawn:
             return 0
+        answers = self._answers_for(mask)
+        if None not in answers:
+            answers[None] = self._bound(mask)
+        return answers[None]
+
+    def _answers_for(self, mask: int) -> dict[int | None, int]:
+        """What is known about these devices with what is left now: under None `most_that_fit`, under a number `exactly_fit` with this bound."""
+        left = self._budget.left
+        asked = (mask, tuple([left[counter] for counter in self._drawing]))
+        if self._answers[0] != asked:
+            self._answers = (asked, {})
+        return self._answers[1]
+
+    def _bound(self, mask: int) -> int:
         most = mask.bit_count()
         for counter, drawing in self._drawing.items():
             most = min(most, (mask & ~drawing).bit_count() + self._fitting(counter, mask))
@@ -72,7 +88,9 @@ class CompetingDevices:
         apart = 0
         for counters, devices in self._groups.items():
             alone = mask & devices
-            if alone:
+            if not alone & (alone - 1):
+                apart += 1 if alone and self._has_room(alone.bit_length() - 1) else 0
+            else:
                 apart += min([self._fitting(counter, alone) for counter in counters], default=alone.bit_count())
         return min(most, apart)
 
@@ -81,11 +99,21 @@ class CompetingDevices:
         # Where each counter suffices for all of them, all of them fit.
         if most <= 1 or len(self._drawing) == 1 or most == mask.bit_count():
             return most
+        answers = self._answers_for(mask)
+        if most not in answers:
+            answers[most] = self._most_together(mask, most)
+        return answers[most]
+
+    def _most_together(self, mask: int, most: int) -> int:
         left = self._budget.left
         counters = sorted(self._drawing)
         draws = sorted([_amounts(self._drawn[position], counters) for position in bits(mask)])
         lefts = tuple([left[counter] for counter in counters])
         return most_within(tuple(draws), lefts, most) if min(lefts) >= 0 else most
+
+    def _has_room(self, position: int) -> bool:
+        left = self._budget.left
+        return all(amount <= max(left[counter], 0) for counter, amount in self._drawn[position])
 
     def _fitting(self, counter: int, mask: int) -> int:
         """The number of devices that one counter suffices for, counting the smallest first."""
