@@ -252,7 +252,7 @@ def test_kept_documents_are_those_written_last_and_bounded() -> None:
     documents = RecentDocuments()
     document = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"text": "x" * 1000}}
     value = to_value(document)
-    written = [Stored(f"/{number}", "", "p", value, number, number, 0) for number in range(1, 4000)]
+    written = [Stored(f"/{number}", "", value, number, number, 0) for number in range(1, 4000)]
     for stored in written:
         documents.keep(stored, document)
     kept = [stored for stored, _ in documents]

@@ -1,12 +1,14 @@
 """Hostile input: an answer or a refusal in bounded time and memory, and a budget that nothing absorbs."""
 
+import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
 
-from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_selector, explain
+from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_selector
+from dray.cel.explain import explain
 from dray.cel.quantities import parse
 from tests.effort import counted_calls
 
@@ -247,3 +249,17 @@ def test_regular_expressions_are_linear(device: CelDevice) -> None:
     assert seconds < 1.0
     assert isinstance(compile_selector('"a".matches("a{1000}{1000}{1000}")', ENVIRONMENT), CompileFailure)
     assert isinstance(compile_selector('"a".matches("(?=a)")', ENVIRONMENT), CompileFailure)
+
+
+LOADED_TO_COMPILE = """
+import sys
+from dray.cel import Environment, compile_selector
+
+compile_selector('device.driver == "gpu.example.com"', Environment.devices()).estimate
+print(*sorted({"re2", "difflib", "zoneinfo", "dray.cel.explain", "dray.cel.code_generator"} & set(sys.modules)))
+"""
+
+
+def test_an_expression_that_is_only_compiled_loads_no_pattern_matcher_explanation_or_code_generator() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOADED_TO_COMPILE], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dray.cel import CelDevice, Environment, MatchExplanation, Program, compile_selector, explain
+from dray.cel import CelDevice, Environment, Program, compile_selector
+from dray.cel.explain import MatchExplanation, explain
 from dray.cli.cel import cel
 from tests.cel.conftest import spelled_out
 

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.api.semver import Semver
-from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_expression, explain
+from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_expression
+from dray.cel.explain import explain
 from dray.cel.program import MOST_PER_ESTIMATED, UNEXPECTED
 from dray.cel.quantities import parse
 from dray.cel.values import UInt

@@ -8,6 +8,8 @@ from dray import cel
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.types import Features
 from dray.cel.ast import AstNode, Comprehension, FunctionCall, Ident, Literal, Select
+from dray.cel.corrections import Correction, corrections
+from dray.cel.explain import MatchExplanation, explain
 
 # Expressions kept compiled per set of features.
 MOST_PROGRAMS = 2048
@@ -93,20 +95,20 @@ class Selectors:
         except cel.CelRuntimeError as problem:
             return SelectorFailure(f"CEL runtime error: {problem}")
 
-    def explain(self, expression: str, kind: DeviceKind) -> cel.MatchExplanation | cel.CompileFailure:
+    def explain(self, expression: str, kind: DeviceKind) -> MatchExplanation | cel.CompileFailure:
         """Which part of the expression decided, and what it saw on the device."""
         key = ("explained", expression)
-        known: cel.MatchExplanation | cel.CompileFailure | None = kind.answers.get(key)
+        known: MatchExplanation | cel.CompileFailure | None = kind.answers.get(key)
         if known is None:
             program = self._program(expression)
-            known = program if isinstance(program, cel.CompileFailure) else cel.explain(program, cel_device(kind))
+            known = program if isinstance(program, cel.CompileFailure) else explain(program, cel_device(kind))
             kind.remember(kind.answers, key, known)
         return known
 
-    def corrections(self, expression: str, kind: DeviceKind) -> list[cel.Correction]:
+    def corrections(self, expression: str, kind: DeviceKind) -> list[Correction]:
         """Edits of the expression after which it may select the device."""
         program = self._program(expression)
-        return [] if isinstance(program, cel.CompileFailure) else cel.corrections(program, cel_device(kind))
+        return [] if isinstance(program, cel.CompileFailure) else corrections(program, cel_device(kind))
 
     def derived(self, expression: str, kind: DeviceKind) -> object | SelectorFailure:
         """The value of a derived attribute's expression, as CEL gives it."""

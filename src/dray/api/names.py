@@ -73,12 +73,14 @@ UUID_RULE = "must be a lowercase UUID in 8-4-4-4-12 format"
 
 Problems = Callable[[str], tuple[str, ...]]
 
-# Names repeat, so answers are remembered; not for long texts, which are wrong anyway and would fill the memory.
+# Names of drivers, attributes and labels repeat, so the newest answers are remembered; not for long texts, which are wrong anyway and
+# would fill the memory. Most names of objects do not repeat, and must not fill it either.
 _REMEMBERED_LENGTH = 512
+_REMEMBERED_ANSWERS = 2048
 
 
 def _remembered(problems: Problems) -> Problems:
-    cached = lru_cache(maxsize=16384)(problems)
+    cached = lru_cache(maxsize=_REMEMBERED_ANSWERS)(problems)
 
     @wraps(problems)
     def ask(name: str) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ The interface::
     program.evaluate(device) -> bool                           # CelDevice; raises CelRuntimeError (also over the cost limit)
     program.evaluate_with_cost(device) -> Outcome(value, cost) # Outcome.value is bool or CelRuntimeError
     program.estimate -> int                                    # worst-case cost; over COST_LIMIT it may not be stored
-    explain(program, device) -> MatchExplanation                    # which sub-expression decided, with the values it saw
-    corrections(program, device) -> list[Correction]           # edits after which it may select the device
+    explain.explain(program, device) -> MatchExplanation       # which sub-expression decided, with the values it saw
+    corrections.corrections(program, device) -> list[Correction]   # edits after which it may select the device
 
     program = compile_expression(text, environment, result=...)  # another result type than bool (derived attributes)
     program.value(device) / program.value_of({"object": ...})  # any CEL value as a Python value
@@ -26,13 +26,13 @@ The interface::
     failure.kind -> "invalid" | "internal"                     # InternalError: a constant part that cannot be computed
     failure.message                                            # with line, column, caret and near-name hints
     MAX_EXPRESSION_LENGTH (10 240 bytes, checked by validation), COST_LIMIT (1 000 000)
+
+An API server compiles expressions and evaluates few, so `explain`, `corrections`, `code_generator` and RE2 are loaded when they are needed.
 """
 
-from dray.cel.corrections import Correction, corrections
 from dray.cel.device import CelDevice
 from dray.cel.environment import COST_LIMIT, MAX_EXPRESSION_LENGTH, Environment
 from dray.cel.errors import CelRuntimeError, CompileFailure
-from dray.cel.explain import MatchExplanation, MatchReason, explain
 from dray.cel.program import Outcome, Program, compile_expression, compile_selector
 
 __all__ = [
@@ -41,14 +41,9 @@ __all__ = [
     "CelDevice",
     "CelRuntimeError",
     "CompileFailure",
-    "Correction",
     "Environment",
-    "MatchExplanation",
-    "MatchReason",
     "Outcome",
     "Program",
     "compile_expression",
     "compile_selector",
-    "corrections",
-    "explain",
 ]

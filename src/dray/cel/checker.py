@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -380,6 +379,8 @@ class _Checker:
 
 
 def near(name: str, known: Iterable[str]) -> str:
+    import difflib
+
     candidates = [k for k in known if not k.startswith(("_", "@", "!", "-")) and "@" not in k]
     found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     return f"did you mean `{found[0]}`?" if found and found[0] != name else ""

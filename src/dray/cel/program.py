@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.api.caching import RememberedTexts
-from dray.cel import code_generator
 from dray.cel.ast import AstNode, FunctionCall
 from dray.cel.checker import check
 from dray.cel.constant_folding import (
@@ -24,6 +23,9 @@ from dray.cel.estimate import estimate
 from dray.cel.parser import parse
 from dray.cel.types import BOOL, INT, SEMVER, STRING, Type
 from dray.cel.values import type_name
+
+if TYPE_CHECKING:
+    from dray.cel import code_generator
 
 _CACHE_SIZE = 2048
 # A program takes some fifty times the memory of its text.
@@ -64,6 +66,8 @@ class Program:
 
     @cached_property
     def _code(self) -> code_generator.GeneratedCode:
+        from dray.cel import code_generator
+
         return code_generator.generate(self.root, self.variables, self.environment.cost_limit)
 
     def generate(self) -> None:
@@ -72,6 +76,8 @@ class Program:
 
     def _first_evaluation(self, device: CelDevice) -> bool:
         if self.variables == ["device"] and self._needs_no_count():
+            from dray.cel import code_generator
+
             self.evaluate = code_generator.generate_matcher(self.root, "device", self._counted_evaluation)
         else:
             self.evaluate = self._counted_evaluation

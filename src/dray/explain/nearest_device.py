@@ -12,6 +12,7 @@ from dray.allocator.inventory import NodePools
 from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
 from dray.api.dra.pools import DeviceID
+from dray.cel.explain import MatchExplanation
 from dray.explain.device_holders import DeviceHolder, DeviceHolders
 from dray.explain.request_counts import RequestCounts, stage_failed
 
@@ -108,7 +109,7 @@ def _nearest_by_selector(devices: list[DeviceReport], allocator: Allocator) -> N
     return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, hints)
 
 
-def _of_another_type(device: DeviceReport, why: cel.MatchExplanation, selectors: Selectors) -> Iterator[str]:
+def _of_another_type(device: DeviceReport, why: MatchExplanation, selectors: Selectors) -> Iterator[str]:
     """The selector with a literal of the type that the device publishes, where it compares with another."""
     found = [reason.mismatch for reason in why.reasons if reason.mismatch]
     for correction in selectors.corrections(device.selector, device.kind) if found else ():
@@ -117,7 +118,7 @@ def _of_another_type(device: DeviceReport, why: cel.MatchExplanation, selectors:
             return
 
 
-def _effort(why: cel.MatchExplanation | cel.CompileFailure) -> tuple[float, int]:
+def _effort(why: MatchExplanation | cel.CompileFailure) -> tuple[float, int]:
     """A name that is nearly right counts less than one that is nowhere near."""
     if isinstance(why, cel.CompileFailure):
         return (99, 0)

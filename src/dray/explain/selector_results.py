@@ -16,11 +16,9 @@ from dray.cel import (
     CelDevice,
     CelRuntimeError,
     CompileFailure,
-    MatchExplanation,
     Program,
-    explain,
 )
-from dray.cel.explain import Missing, shown
+from dray.cel.explain import MatchExplanation, Missing, explain, shown
 from dray.explain.text_columns import columns
 
 _WORDS = {True: "match", False: "miss"}

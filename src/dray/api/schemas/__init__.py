@@ -98,32 +98,46 @@ _SHARED_PACKAGES = ("meta.v1", "admission.v1")
 # --- reading the description -----------------------------------------------------------------------------------------
 
 
-def _read(name: str) -> dict[str, Any]:
-    table: dict[str, Any] = msgspec.json.decode(resources.files(__package__).joinpath(name).read_bytes())
-    return table
+def _text(name: str) -> bytes:
+    return resources.files(__package__).joinpath(name).read_bytes()
 
 
 @cache
 def resource_descriptions() -> dict[str, dict[str, Any]]:
     """Every resource of a Kubernetes control plane, by `GROUP/PLURAL`."""
-    return _read("kubernetes/resources.json")
+    described: dict[str, dict[str, Any]] = msgspec.json.decode(_text("kubernetes/resources.json"))
+    return described
 
 
 @cache
 def _dray_types() -> dict[str, dict[str, Any]]:
-    return _read("dray.json")
+    added: dict[str, dict[str, Any]] = msgspec.json.decode(_text("dray.json"))
+    return added
 
 
 @cache
-def _package(package: str) -> dict[str, Any]:
-    """The types of a package by their short names, with Dray's own fields among Kubernetes'."""
-    table = _read(f"kubernetes/{package}.json")
-    for name, extra in _dray_types().items():
+def _kubernetes_types(package: str) -> dict[str, msgspec.Raw]:
+    """Texts by short name: most types of a package are never asked for."""
+    return msgspec.json.decode(_text(f"kubernetes/{package}.json"), type=dict[str, msgspec.Raw])
+
+
+def _short_names(package: str) -> Iterator[str]:
+    known = _kubernetes_types(package)
+    yield from known
+    for name in _dray_types():
         owner, _, short = name.rpartition(".")
-        if owner == package:
-            known = table.get(short, {"fields": {}})
-            table[short] = {**known, **extra, "fields": dict(sorted({**known["fields"], **extra["fields"]}.items()))}
-    return table
+        if owner == package and short not in known:
+            yield short
+
+
+def _type(package: str, short: str) -> dict[str, Any] | None:
+    """One type of a package, with Dray's own fields among Kubernetes'."""
+    text, extra = _kubernetes_types(package).get(short), _dray_types().get(f"{package}.{short}")
+    known: dict[str, Any] | None = msgspec.json.decode(text) if text is not None else None
+    if extra is None:
+        return known
+    known = known or {"fields": {}}
+    return {**known, **extra, "fields": dict(sorted({**known["fields"], **extra["fields"]}.items()))}
 
 
 @cache
@@ -157,7 +171,7 @@ def known_kinds() -> tuple[tuple[str, str], ...]:
 
 def struct_names() -> Iterator[str]:
     for package in (*dict.fromkeys(_package_names().values()), *_SHARED_PACKAGES):
-        yield from (f"{package}.{short}" for short in _package(package))
+        yield from (f"{package}.{short}" for short in _short_names(package))
 
 
 _by_kind: dict[tuple[str, str], StructSchema] = {}
@@ -179,7 +193,8 @@ def _type_name(api_version: str, kind: str) -> str | None:
     package = _package_names().get(api_version)
     candidates = ([package] if package else []) + (["meta.v1"] if api_version == "v1" else [])
     for candidate in candidates:
-        if "apiVersion" in _package(candidate).get(kind, {"fields": ()})["fields"]:
+        found = _type(candidate, kind)
+        if found is not None and "apiVersion" in found["fields"]:
             return f"{candidate}.{kind}"
     return None
 
@@ -187,7 +202,9 @@ def _type_name(api_version: str, kind: str) -> str | None:
 @cache
 def struct(name: str) -> StructSchema:
     package, _, short = name.rpartition(".")
-    entry = _package(package)[short]
+    entry = _type(package, short)
+    if entry is None:
+        raise KeyError(name)
     fields = {wire: _field(wire, line) for wire, line in entry["fields"].items()}
     return StructSchema(name, fields, bool(entry.get("atomic")))
 

@@ -16,6 +16,7 @@ Memory: objects of kinds that expire are kept compressed (`Packing`); slices wit
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -115,14 +116,11 @@ def labels_in(value: bytes) -> Mapping[str, str]:
 class Stored:
     """An object at one revision. It is shared by readers and watchers and never changes."""
 
-    __slots__ = ("_fields", "_head", "_labels", "_shared", "created", "key", "name", "namespace", "revision", "value")
+    __slots__ = ("_fields", "_head", "_labels", "_shared", "created", "key", "namespace", "revision", "value")
 
-    def __init__(
-        self, key: str, namespace: str, name: str, value: bytes, revision: int, created: int, head: int
-    ) -> None:
+    def __init__(self, key: str, namespace: str, value: bytes, revision: int, created: int, head: int) -> None:
         self.key = key
         self.namespace = namespace
-        self.name = name
         self.value = value
         self.revision = revision
         self.created = created
@@ -130,6 +128,10 @@ class Stored:
         self._labels: Mapping[str, str] | None = None
         self._fields: dict[str, str] | None = None
         self._shared: Document | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
 
     @property
     def size(self) -> int:
@@ -176,7 +178,7 @@ class Stored:
 
     def at(self, revision: int) -> Stored:
         """The same content under another revision, for the event of a deletion."""
-        copy = Stored(self.key, self.namespace, self.name, self.value, revision, self.created, self._head)
+        copy = Stored(self.key, self.namespace, self.value, revision, self.created, self._head)
         copy._labels, copy._fields = self._labels, self._fields
         return copy
 
@@ -224,9 +226,9 @@ class SharedStored(Stored):
 
     __slots__ = ("_parts",)
 
-    def __init__(self, key: str, name: str, parts: SplitSlice, revision: int, created: int, head: int) -> None:
+    def __init__(self, key: str, parts: SplitSlice, revision: int, created: int, head: int) -> None:
         # The base's constructor is not called: the slot of `value` stays empty, so that reading it calls `__getattr__`.
-        self.key, self.namespace, self.name = key, "", name
+        self.key, self.namespace = key, ""
         self.revision, self.created, self._head, self._parts = revision, created, head, parts
         self._labels = self._fields = self._shared = None
 
@@ -277,10 +279,11 @@ def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int
             value = custom.as_stored(value) or value
         elif not value.startswith(head):
             value = to_value(_decode_document(value))
-        namespace, _, name = key[cut:].rpartition("/") if namespaced else ("", "", key[cut:])
         if shares_devices and (parts := learn(value)) is not None:
-            return SharedStored(key, name, parts, revision, created, length)
-        return Stored(key, namespace, name, value, revision, created, length)
+            return SharedStored(key, parts, revision, created, length)
+        # Interned: the objects of a namespace share its name.
+        namespace = sys.intern(key[cut : key.rindex("/")]) if namespaced else ""
+        return Stored(key, namespace, value, revision, created, length)
 
     return make
 
@@ -382,7 +385,7 @@ class Packing:
 
 
 class Packed(Stored):
-    """A Stored whose value, name and namespace are computed when they are read."""
+    """A Stored whose value and namespace are computed when they are read."""
 
     __slots__ = ("_cut", "_packed", "_sample")
 
@@ -396,8 +399,6 @@ class Packed(Stored):
         match name:
             case "value":
                 return zlib.decompressobj(_WINDOW_BITS, zdict=self._sample).decompress(self._packed)
-            case "name":
-                return self.key[self._cut :].rpartition("/")[2]
             case "namespace":
                 return self.key[self._cut :].rpartition("/")[0]
         raise AttributeError(name)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
-
-import re2
 
 from dray.api.caching import RememberedTexts
 from dray.cel.errors import CelError
@@ -14,16 +13,25 @@ from dray.cel.types import INT, STRING, list_of
 
 library = Library("regex")
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = 16 << 20
-# Nobody asks for the groups of a match, and finding them takes a hundred times as long.
-_OPTIONS.never_capture = True
+
+@cache
+def _options() -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 16 << 20
+    # Nobody asks for the groups of a match, and finding them takes a hundred times as long.
+    options.never_capture = True
+    return options
 
 
 def _compiled(pattern: str) -> Any:
+    # Loaded with the first pattern: it takes more memory than the rest of the room, and most expressions have no pattern.
+    import re2
+
     try:
-        return re2.compile(pattern, _OPTIONS)
+        return re2.compile(pattern, _options())
     except re2.error as problem:
         detail = problem.args[0] if problem.args else ""
         text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)

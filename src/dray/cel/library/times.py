@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from dray.cel.errors import CelError
 from dray.cel.functions import Library
@@ -109,6 +108,8 @@ def format_duration(value: Duration) -> str:
 def _zone(name: str) -> tzinfo:
     if name in ("", "UTC"):
         return UTC
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except Exception:
