@@ -117,6 +117,12 @@ class TestDocuments:
         data = b'{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"\\"x\\": \\"y\\":","b":"\\u0022:"}}'
         assert read_document(data).duplicate_fields == ()
 
+    @pytest.mark.parametrize("escaped", ["\\u0022:", "\\u003a", "\\u003A", "\\\\u003a", "\\\\"])
+    def test_escapes_in_strings_hide_no_duplicates(self, escaped):
+        start = b'{"apiVersion":"v1","kind":"ConfigMap","data":{"b":"'
+        reading = read_document(start + escaped.encode() + b'", "a":"1","a":"2"}}')
+        assert reading.duplicate_fields == ("data.a",)
+
     def test_quantities_and_times_take_their_normal_form(self):
         sent = {
             "apiVersion": "resource.k8s.io/v1",

@@ -58,7 +58,7 @@ KEPT_EMPTY = frozenset(
 class StructShape:
     """A struct schema made ready: per field how to convert it and what to do when it is empty."""
 
-    __slots__ = ("always", "fields", "keeps_unknown", "name", "plain_types", "short_name")
+    __slots__ = ("always", "fields", "keeps_unknown", "name", "short_name")
 
     def __init__(self, schema: StructSchema) -> None:
         self.name = schema.name
@@ -66,36 +66,20 @@ class StructShape:
         self.keeps_unknown = not schema.name.startswith("meta.")
         self.fields: dict[str, tuple[Convert, bool, type | None]] = {}
         self.always: list[tuple[str, Callable[[], Any]]] = []
-        # Of the fields that stay as they are, if they are of this type and not empty.
-        self.plain_types: dict[str, type] = {}
 
     def fill(self, schema: StructSchema) -> None:
         for name, field in schema.fields.items():
             key = (self.short_name, name)
             convert = SPECIAL.get(key) or _converter(field.type)
-            plain_type = AS_IT_IS.get(convert)
-            self.fields[name] = (convert, field.drops_empty and key not in KEPT_EMPTY, plain_type)
-            if plain_type is not None:
-                self.plain_types[name] = plain_type
+            self.fields[name] = (convert, field.drops_empty and key not in KEPT_EMPTY, AS_IT_IS.get(convert))
             if field.written_when_absent:
                 self.always.append((name, _filler(field)))
 
     def __call__(self, value: Any, go: str, place: Place, run: Shaping) -> Document:
         if not isinstance(value, dict):
             raise mismatch(value, go, place, f"{_package(self.name)}.{self.short_name}")
-        # A flat struct is looked at as a whole, which takes no steps of Python for each field (bench_write_path).
-        if [*map(type, value.values())] == [*map(self.plain_types.get, value)] and all(value.values()):
-            out = dict(value)
-        else:
-            out = self._converted(value, place, run)
-        for key, fill in self.always:
-            if key not in out:
-                out[key] = fill()
-        return out
-
-    def _converted(self, value: Document, place: Place, run: Shaping) -> Document:
         out: Document = {}
-        fields = self.fields
+        fields, short_name = self.fields, self.short_name
         for key, raw in value.items():
             try:
                 convert, drops, plain_type = fields[key]
@@ -107,9 +91,13 @@ class StructShape:
             if type(raw) is not plain_type:
                 if raw is None:
                     continue
-                raw = convert(raw, self.short_name, (place, key), run)
+                raw = convert(raw, short_name, (place, key), run)
             if raw or not drops:
                 out[key] = raw
+        if self.always:
+            for key, fill in self.always:
+                if key not in out:
+                    out[key] = fill()
         return out
 
 
