@@ -119,7 +119,8 @@ class GroupCommit:
         self._publish = publish
         self.revision = tables.number(connection, "revision")
         self.expiries = tables.read_expiries(connection)
-        self._recent: dict[str, tables.Row | None] = {}
+        # Rows that were written or read last, as they are after the last group; None for a key that is not there.
+        self.recent: dict[str, tables.Row | None] = {}
         self._waiting: deque[PendingCommit] = deque()
         self._disk = DiskCommit(connection)
         self._gathering_since = 0.0
@@ -143,7 +144,7 @@ class GroupCommit:
 
     def rows(self, keys: Sequence[str]) -> list[tables.Row | None] | None:
         """The rows of these keys after the last group. None if they are not remembered and a group is just being written."""
-        if self._busy and not all(key in self._recent for key in keys):
+        if self._busy and not all(key in self.recent for key in keys):
             return None
         return [self._known_row(key) for key in keys]
 
@@ -257,7 +258,7 @@ class GroupCommit:
 
     def _known_row(self, key: str) -> tables.Row | None:
         """Nobody else writes the file, so a row that was written or read last need not be read again."""
-        recent = self._recent
+        recent = self.recent
         if key in recent:
             return recent[key]
         if len(recent) >= MOST_RECENT:
@@ -277,7 +278,7 @@ class GroupCommit:
             self._fail(group, error)
             return
         self.revision = group.revision
-        self._recent |= group.writes.current
+        self.recent |= group.writes.current
         for key, at in group.expiries.items():
             if at is None:
                 self.expiries.pop(key, None)
@@ -297,7 +298,7 @@ class GroupCommit:
         self._finish()
 
     def _rollback(self) -> None:
-        self._recent.clear()
+        self.recent.clear()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 

@@ -100,7 +100,11 @@ class SqliteStore(StoreBase):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, key: str) -> Entry | None:
-        return (await self.get_many([key])).get(key)
+        recent = self._commits.recent
+        if key not in recent:
+            return (await self.get_many([key])).get(key)
+        row = recent[key]
+        return tables.entry_of(row) if row else None
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         with _reads():
