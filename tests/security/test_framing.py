@@ -123,6 +123,21 @@ async def test_many_small_headers_are_refused(recorder: Recorder, stream: Stream
     assert not recorder.requests
 
 
+async def test_many_small_headers_are_refused_before_the_head_ends(recorder: Recorder, stream: Stream) -> None:
+    reader, writer = stream
+    writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * 600)
+    async with asyncio.timeout(5):
+        assert await status(reader) == 400
+    assert not recorder.requests
+
+
+async def test_a_header_that_comes_twice_has_both_values(recorder: Recorder, stream: Stream) -> None:
+    reader, writer = stream
+    writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\nImpersonate-Group: a\r\nX-B: c\r\nimpersonate-group: d\r\n\r\n")
+    assert await status(reader) == 200
+    assert recorder.requests[0].headers == {"host": "x", "impersonate-group": "a,d", "x-b": "c"}
+
+
 @pytest.mark.parametrize("cut", range(1, 80))
 async def test_a_pipelined_request_may_be_split_anywhere(recorder: Recorder, stream: Stream, cut: int) -> None:
     reader, writer = stream

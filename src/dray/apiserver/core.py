@@ -21,7 +21,7 @@ from datetime import UTC
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
-from dray.api.scheme import WRITE_VERBS, Resource, by_kind
+from dray.api.scheme import WRITE_VERBS, by_kind
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import MASTERS, Request, RequestInfo, User
 from dray.apiserver.watch.kind_cache import KindCache, KindCaches, Progress, StoreFollower
@@ -196,6 +196,11 @@ class Core:
         self.resize_with_claims = resize_with_claims
         # Lists at an earlier revision have expired, also those that a cache could still serve.
         self.history_start = 0
+        # Waits until the caches have everything the store has now; returns that revision.
+        self.fresh = follower.fresh
+        # Waits for a revision a client says it has seen; raises 504 if it does not come.
+        self.reach = follower.reach
+        self.cache = caches.of
         self._follower = follower
         self._caches = caches
         self._next_second, self._second_text = float("-inf"), ""
@@ -218,23 +223,12 @@ class Core:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def cache(self, row: Resource) -> KindCache:
-        return self._caches.of(row)
-
     def caches(self) -> list[KindCache]:
         return list(self._caches)
 
     @property
     def progress(self) -> Progress:
         return self._follower.progress
-
-    async def fresh(self) -> int:
-        """Waits until the caches have everything the store has now; returns that revision."""
-        return await self._follower.fresh()
-
-    async def reach(self, revision: int) -> None:
-        """Waits for a revision a client says it has seen; raises 504 if it does not come."""
-        await self._follower.reach(revision)
 
     def namespace_labels(self, document: Document) -> Mapping[str, str] | None:
         """Labels of the namespace an object is in; None if there is no such namespace."""

@@ -40,7 +40,7 @@ from dray.apiserver.request.authentication.authenticator import impersonate, req
 from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
-from dray.apiserver.request.fairness import Flow
+from dray.apiserver.request.fairness import Flow, Level
 from dray.apiserver.request.flow_control import FlowControl
 from dray.apiserver.request.request_info import (
     ANONYMOUS,
@@ -240,18 +240,22 @@ class Server:
             user = await impersonate(attributes, impersonated, self._access.authorizer)
             attributes = replace(attributes, user=user)
         flow = self._levels.flow_of(user, info)
-        response = await self._in_turn(flow, request, query, info, attributes)
-        response.headers = (*response.headers, *flow.headers)
+        if flow.level is None:
+            flow.dispatched += 1
+            response = await self._authorized(request, query, info, attributes)
+        else:
+            response = await self._in_turn(flow.level, flow, request, query, info, attributes)
+        response.headers = (*response.headers, *flow.headers) if response.headers else flow.headers
         return response
 
     async def _in_turn(
-        self, flow: Flow, request: Request, query: Query, info: RequestInfo, attributes: Attributes
+        self, level: Level, flow: Flow, request: Request, query: Query, info: RequestInfo, attributes: Attributes
     ) -> Response:
         """Starts when the request's priority level has a seat for it, and holds that seat until there is a response."""
-        level, turn = flow.level, None
-        if level is None or info.subresource in LONG_RUNNING:
+        if info.subresource in LONG_RUNNING:
             flow.dispatched += 1
             return await self._authorized(request, query, info, attributes)
+        turn = None
         try:
             if not level.starts_at_once(flow):
                 turn = await level.wait(flow, flow.schema.flow_name(attributes.user, info), len(request.body))
@@ -292,9 +296,10 @@ class Server:
         except ApiError as error:
             # A large request can have as many mistakes.
             response = await in_thread_if_large(len(request.body), partial(failure, error))
-        response.warnings = [*call.warnings, *response.warnings]
-        media_type = partial(in_media_type, response, call.response_format, query)
-        return await in_thread_if_large(bytes_to_rewrite(response, call.response_format, query), media_type)
+        if call.warnings:
+            response.warnings = [*call.warnings, *response.warnings]
+        size = bytes_to_rewrite(response, wanted, query)
+        return await in_thread_if_large(size, partial(in_media_type, response, wanted, query)) if size else response
 
     async def _may_see(self, user: User, claims: Iterable[tuple[str, str]]) -> bool:
         """Whether the user may read all these claims."""
@@ -305,7 +310,7 @@ class Server:
         return True
 
     def _request_info(self, request: Request, query: Query) -> RequestInfo:
-        if not query:
+        if query is NO_QUERY:
             return request_info_of(request.method, request.path)
         field_name = ""
         watch = query.flag("watch")
@@ -408,8 +413,10 @@ class Server:
 
     async def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
         shown = representation_of(call, self.core.clock, is_list=False)
-        size = 0 if shown.copies else stored.size // QUICK
-        return Response(status, await in_thread_if_large(size, lambda: shown.encode(stored)), shown.content_type)
+        if shown.copies:
+            return Response(status, shown.encode(stored), shown.content_type)
+        body = await in_thread_if_large(stored.size // QUICK, lambda: shown.encode(stored))
+        return Response(status, body, shown.content_type)
 
     async def _show_list(self, shown: Representation, listing: ListedObjects) -> Response:
         size = 0 if shown.copies else sum(stored.size for stored in listing.chosen) // QUICK
@@ -591,7 +598,7 @@ def _attributes(user: User, info: RequestInfo, query: Query) -> Attributes:
     if not info.is_resource:
         return Attributes(user, info.verb, path=info.path)
     requirements: tuple[Any, ...] = ()
-    if query.get("fieldSelector") and info.verb in ("list", "watch", "deletecollection"):
+    if query is not NO_QUERY and query.get("fieldSelector") and info.verb in ("list", "watch", "deletecollection"):
         try:
             requirements = parse_fields(query["fieldSelector"]).requirements
         except ApiError:

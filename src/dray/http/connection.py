@@ -181,8 +181,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_size = 0
         self._odd_method = ""
         self._target = b""
-        self._headers: dict[str, str] = {}
-        self._header_count = 0
+        self._header_lines: list[tuple[bytes, bytes]] = []
         self._since_body = 0
         self._body: list[bytes] = []
         self._body_size = 0
@@ -250,10 +249,9 @@ class HttpConnection(asyncio.Protocol):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.tunnel is not None:
-            self.tunnel.feed(data)
-            return
         if self._is_closing:
+            if self.tunnel is not None:
+                self.tunnel.feed(data)
             return
         if self._over_limit:
             self._refuse(self._over_limit)
@@ -275,7 +273,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(NOT_HTTP)
             return
-        if self._since_body > MAX_TRAILERS:
+        if self._since_body > MAX_TRAILERS or (self._in_head and len(self._header_lines) > MAX_HEADERS):
             self._refuse(LONG_HEAD)
         elif self._has_begun and not self._head_size:
             self._head_size = 1  # this read brought the first bytes of the next request
@@ -320,32 +318,36 @@ class HttpConnection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Joins the values of a header that comes twice with a comma, as HTTP says. Trailers are ignored: they come after the decision who asks."""
-        if not self._in_head:
-            return
-        self._header_count += 1
-        if self._header_count > MAX_HEADERS:
-            self._refuse(LONG_HEAD)
-            return
-        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
-        headers[key] = f"{headers[key]},{text}" if key in headers else text
+        """Nobody reads trailers: they come after the decision who asks."""
+        self._header_lines.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         if self._is_closing:
             return
-        parser, headers = self._parser, self._headers
+        if len(self._header_lines) > MAX_HEADERS:
+            self._refuse(LONG_HEAD)
+            return
+        parser, headers = self._parser, _headers_of(self._header_lines)
         method = self._odd_method or parser.get_method().decode("ascii")
         old = parser.get_http_version() == "1.0"
         self._request = HttpRequest(method, self._target, headers, b"", parser.should_keep_alive(), old, peer=self.peer)
-        length = headers.get("content-length", "")
         if not old and not HOST.fullmatch(headers.get("host", "?")):
             self._refuse(BAD_HOST)
-        elif length.isdigit() and int(length) > MAX_BODY:
+        elif "content-length" in headers or "transfer-encoding" in headers:
+            self._expect_body(self._request)
+        elif "expect" in headers:
+            self._continue()
+
+    def _expect_body(self, request: HttpRequest) -> None:
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > MAX_BODY:
             self._refuse(TOO_LARGE)
-        elif self._check_sender is not None and ("transfer-encoding" in headers or int(length or 0) > UNCHECKED_BODY):
+        elif self._check_sender is not None and (
+            "transfer-encoding" in request.headers or int(length or 0) > UNCHECKED_BODY
+        ):
             self._pause_reading()
-            self._checking = self._loop.create_task(self._read_on_if_known(self._request, self._check_sender))
+            self._checking = self._loop.create_task(self._read_on_if_known(request, self._check_sender))
         else:
             self._continue()
 
@@ -479,6 +481,17 @@ class HttpConnection(asyncio.Protocol):
         """Waits until the client has read most of what was written, however long it takes."""
         if self._room is not None:
             await asyncio.shield(self._room)
+
+
+def _headers_of(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Joins the values of a header that comes twice with a comma, as HTTP says."""
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in lines}
+    if len(headers) < len(lines):
+        values: dict[str, list[str]] = {}
+        for name, value in lines:
+            values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        headers = {name: ",".join(each) for name, each in values.items()}
+    return headers
 
 
 def _peer(transport: asyncio.BaseTransport) -> Peer:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,17 @@ END_OF_CHUNKS = b"0\r\n\r\n"
 TEXT = "text/plain; charset=utf-8"
 
 
+Headers = tuple[tuple[str, str], ...]
+
+
+class SharedHeaders(tuple[tuple[str, str], ...]):
+    """Headers that many responses have. They are encoded once."""
+
+    @cached_property
+    def lines(self) -> bytes:
+        return _header_lines(self)
+
+
 @dataclass(slots=True)
 class Response:
     """`body` is whole, unless `stream` is set: then it comes in chunks until the iterator ends (a watch, a log).
@@ -38,18 +49,17 @@ class Response:
     status: int = 200
     body: bytes = b""
     content_type: str = "application/json"
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     stream: AsyncIterator[bytes] | None = None
     warnings: list[str] = field(default_factory=list)
     cache_control: str = "no-cache, private"
     tunnel: Callable[[Tunnel], Awaitable[None]] | None = None
 
 
-async def send(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
+def send(response: Response, request: HttpRequest, connection: HttpConnection) -> Awaitable[None]:
     if response.tunnel is not None:
-        await open_tunnel(response, request, connection)
-    else:
-        await (send_whole if response.stream is None else send_stream)(response, request, connection)
+        return open_tunnel(response, request, connection)
+    return (send_whole if response.stream is None else send_stream)(response, request, connection)
 
 
 async def open_tunnel(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
@@ -114,11 +124,17 @@ def _head(response: Response, request: HttpRequest) -> bytes:
         head += b"connection: close\r\n"
     elif request.is_http_1_0 and response.stream is None:
         head += b"connection: keep-alive\r\n"
-    for name, value in response.headers:
-        head += f"{name.lower()}: {_one_line(value)}\r\n".encode("latin-1", "replace")
-    for text in response.warnings:
-        head += _warning(text)
+    headers = response.headers
+    if headers:
+        head += headers.lines if isinstance(headers, SharedHeaders) else _header_lines(headers)
+    if response.warnings:
+        head += b"".join(map(_warning, response.warnings))
     return head
+
+
+def _header_lines(headers: Headers) -> bytes:
+    lines = (f"{name.lower()}: {_one_line(value)}\r\n" for name, value in headers)
+    return "".join(lines).encode("latin-1", "replace")
 
 
 @lru_cache(maxsize=256)

@@ -84,15 +84,12 @@ class HttpServer:
         return HttpConnection(self._serve, self._connections, self._check_sender)
 
     async def _serve(self, request: HttpRequest, connection: HttpConnection) -> None:
-        response = self._refuse(request.problem) if request.problem else await self._answer(request)
-        await send(response, request, connection)
-
-    async def _answer(self, request: HttpRequest) -> Response:
         try:
-            return await self._handle(request)
+            response = self._refuse(request.problem) if request.problem else await self._handle(request)
         except Exception:
             log.exception("%s %s", request.method, request.target.decode("ascii", "replace"))
-            return Response(500, b"the server failed; its log says why\n", TEXT)
+            response = Response(500, b"the server failed; its log says why\n", TEXT)
+        await send(response, request, connection)
 
     async def stop(self) -> None:
         """No new connections. Requests that are being answered have `stop_after_s` to end, then they are cut off."""

@@ -44,11 +44,11 @@ class Listener(HttpServer):
         self._mounts = mounts
 
     async def _route(self, request: HttpRequest) -> Response:
-        path, _ = request.path_and_query()
+        asked = request_of(request)
         for prefix, handler in self._mounts.items():
-            if path == prefix or path.startswith(f"{prefix}/"):
+            if asked.path == prefix or asked.path.startswith(f"{prefix}/"):
                 return await handler(request)
-        return await self._server.handle(request_of(request))
+        return await self._server.handle(asked)
 
     async def _sender_problem(self, request: HttpRequest) -> str:
         """Only a user with credentials may send a large body: until it is known who asks, nothing much is kept in memory."""

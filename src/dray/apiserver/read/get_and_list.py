@@ -103,10 +103,11 @@ class Reader:
         self._core = core
 
     async def get(self, call: ApiCall) -> Stored:
-        revision = revision_number(call.query.get("resourceVersion", ""))
+        version = call.query.get("resourceVersion", "")
+        revision = revision_number(version)
         if revision:
             await self._core.reach(revision)
-        elif call.query.get("resourceVersion") != "0":
+        elif version != "0":
             await self._core.fresh()
         stored = self._core.cache(call.row).get(call.namespace, call.name)
         if stored is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -68,11 +68,11 @@ class Whole(JsonAnswer):
 
     row: Resource
     version: str
+    # Whether objects are sent as they are stored, which takes no time to speak of.
+    copies: bool = field(init=False)
 
-    @property
-    def copies(self) -> bool:
-        """Whether objects are sent as they are stored, which takes no time to speak of."""
-        return is_stored_form(self.row, self.version)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "copies", is_stored_form(self.row, self.version))
 
     def encode(self, stored: Stored) -> bytes:
         if self.copies:
@@ -283,9 +283,9 @@ def _go_list(row: Resource) -> str:
 
 def bytes_to_rewrite(response: Response, chosen: ResponseFormat, query: Query) -> int:
     """How much of the answer `in_media_type` reads again."""
-    if response.stream is not None or response.content_type != JSON:
+    if chosen.media_type != YAML and not query.flag("pretty"):
         return 0
-    return len(response.body) if chosen.media_type == YAML or query.flag("pretty") else 0
+    return len(response.body) if response.stream is None and response.content_type == JSON else 0
 
 
 def in_media_type(response: Response, chosen: ResponseFormat, query: Query) -> Response:

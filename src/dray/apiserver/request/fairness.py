@@ -20,6 +20,7 @@ from typing import Protocol
 from dray.api.caching import SHORT_TEXT
 from dray.apiserver.errors import ApiError, too_many_requests
 from dray.apiserver.request.request_info import RequestInfo, User
+from dray.http.responses import SharedHeaders
 
 # A quarter of the time that a request may take.
 LONGEST_WAIT_S = 15.0
@@ -100,7 +101,7 @@ class Flow:
 
     schema: Schema
     level: Level | None
-    headers: tuple[tuple[str, str], ...]
+    headers: SharedHeaders
     dispatched: int = 0
     executing: int = 0
     waiting: int = 0
@@ -261,9 +262,11 @@ class Levels:
 
     def _flow(self, schema: Schema, configs: dict[str, LevelConfig], before: dict[str, Flow]) -> Flow:
         level = self._levels.get(schema.level)
-        headers = (
-            ("X-Kubernetes-PF-FlowSchema-UID", schema.uid),
-            ("X-Kubernetes-PF-PriorityLevel-UID", configs[schema.level].uid),
+        headers = SharedHeaders(
+            (
+                ("X-Kubernetes-PF-FlowSchema-UID", schema.uid),
+                ("X-Kubernetes-PF-PriorityLevel-UID", configs[schema.level].uid),
+            )
         )
         known = before.get(schema.name)
         if known is None or known.level is not level:

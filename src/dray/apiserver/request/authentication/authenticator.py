@@ -149,10 +149,7 @@ AUTHENTICATION_GROUP = "authentication.k8s.io"
 
 def requested_user(headers: Mapping[str, str]) -> User | None:
     """Who the headers ask to be; None without such headers. A header sent several times is joined by commas."""
-    for name in headers:
-        if name.startswith("impersonate-"):
-            break
-    else:
+    if "impersonate-" not in "\n".join(headers):
         return None
     groups = _values(headers.get(GROUP_HEADER, ""))
     extra = {
