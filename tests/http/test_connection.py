@@ -27,6 +27,8 @@ class Echo:
             return Response(200, stream=self._count(int(request.query or 3)))
         if request.path == "/large":
             return Response(200, b"x" * 8_000_000)
+        if request.path == "/headers":
+            return Response(200, repr(dict(request.headers)).encode())
         if request.path == "/slow":
             self.slow_begun = True
             await asyncio.sleep(0.05)
@@ -91,6 +93,29 @@ async def test_bodies_come_in_pieces_and_in_chunks() -> None:
             b"PUT /b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
         )
         assert (await answer(reader))[2] == b"PUT /b  b'abcde'"
+
+
+async def test_a_header_that_comes_twice_is_joined_and_trailers_are_ignored() -> None:
+    async with listening() as (reader, writer):
+        writer.write(
+            b"POST /headers HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\nx-a: 2\r\n\r\n"
+            b"1\r\na\r\n0\r\nX-B: late\r\nX-A: 3\r\n\r\n"
+        )
+        assert (await answer(reader))[2] == b"{'host': 'x', 'x-a': '1,2', 'transfer-encoding': 'chunked'}"
+
+
+@pytest.mark.parametrize("reads", [1, 3])
+async def test_a_head_with_too_many_headers_is_refused(reads: int) -> None:
+    lines = [b"x-%d: a\r\n" % number for number in range(wire.MAX_HEADERS + 1)]
+    async with listening() as (reader, writer):
+        writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n")
+        for part in range(reads):
+            writer.write(b"".join(lines[part::reads]))
+            await let_others_run(20)
+        if reads == 1:
+            writer.write(b"\r\n")
+        assert (await reader.readuntil(b"\r\n")).split()[1] == b"400"
+        assert b"too large" in await reader.read()
 
 
 async def test_who_asks_before_sending_the_body_is_told_to_go_on() -> None:

@@ -77,8 +77,10 @@ GROUP_LIMIT = 256
 # How long a group waits for more of them, as long as every turn of the loop brings some. All that follows a group, down to
 # the watch events of other processes, costs less the more changes share it.
 GATHER_S = 0.004
-# Rows that are remembered; the server's caches hold the same values anyway.
-MOST_RECENT = 4096
+# Rows that are remembered, as many as there are leases and objects on their way in a large cluster. The server's caches hold the same values
+# anyway, except those of long values, of which they keep a part: such rows are read when somebody needs them.
+MOST_RECENT = 32_768
+LONG_VALUE = 8 * 1024
 
 
 class PendingCommit(msgspec.Struct, eq=False):
@@ -263,7 +265,9 @@ class GroupCommit:
             return recent[key]
         if len(recent) >= MOST_RECENT:
             recent.clear()
-        row = recent[key] = tables.read_row(self._connection, key)
+        row = tables.read_row(self._connection, key)
+        if row is None or len(row[1]) <= LONG_VALUE:
+            recent[key] = row
         return row
 
     def _note_expiry(self, group: Group, operation: Operation) -> None:
@@ -279,6 +283,9 @@ class GroupCommit:
             return
         self.revision = group.revision
         self.recent |= group.writes.current
+        for change in group.changes:
+            if change.value is not None and len(change.value) > LONG_VALUE:
+                self.recent.pop(change.key, None)
         for key, at in group.expiries.items():
             if at is None:
                 self.expiries.pop(key, None)

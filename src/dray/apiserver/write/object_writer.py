@@ -345,7 +345,8 @@ class ObjectWriter:
         if len(owners) != 1 or not _owns_lease(owners[0], call):
             return None
         sent["metadata"].setdefault("managedFields", owners)
-        shown = {key: value for key, value in old["metadata"].items() if key != "resourceVersion"}
+        shown = dict(old["metadata"])
+        shown.pop("resourceVersion", None)
         # Compared as JSON: in Python 40 equals 40.0.
         if canonical(sent) != canonical({**new, "metadata": shown}) or new["spec"] == old["spec"]:
             return None
