@@ -113,7 +113,7 @@ class MemoryClusterGuard:
     def _hold(self, share: Share, claimant: Claimant) -> None:
         record = self._device(share.device, {})
         draws = record.draws if record.holders else (self._published.offer(share.device) or WHOLE).draws
-        self._devices[share.device] = DeviceRecord((*record.holders, _holder(claimant, share)), draws)
+        self._devices[share.device] = DeviceRecord((*record.holders, ClaimHolder.of(claimant, share)), draws)
         for name, amounts in draws.items():
             counter_set = (share.device[0], share.device[1], name)
             known = self._counter(counter_set, {})
@@ -132,7 +132,8 @@ class _PublishedSlices:
     def __init__(self) -> None:
         self._slices: dict[PoolID, dict[str, ResourceSlice]] = {}
         self._devices: dict[PoolID, dict[str, Device]] = {}
-        self._offers: dict[DeviceID, DeviceOffer | None] = {}
+        # Of devices that can be shared or draw counters: of others there is nothing to work out.
+        self._offers: dict[DeviceID, DeviceOffer] = {}
         self._counters: dict[CounterSetID, dict[str, int] | None] = {}
 
     def replace(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
@@ -147,11 +148,14 @@ class _PublishedSlices:
             self._slices.setdefault(pool_id(new), {})[new.metadata.name] = new
 
     def offer(self, device: DeviceID) -> DeviceOffer | None:
-        if device not in self._offers:
+        known = self._offers.get(device)
+        if known is None:
             driver, pool, name = device
             found = self._devices_of((driver, pool)).get(name)
-            self._offers[device] = None if found is None else _offer(found, driver)
-        return self._offers[device]
+            known = None if found is None else _offer(found, driver)
+            if known is not None and known is not WHOLE:
+                self._offers[device] = known
+        return known
 
     def counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
         if counter_set not in self._counters:
@@ -193,10 +197,6 @@ def _offer(device: Device, driver: str) -> DeviceOffer:
 
 def _claimant(claim: ResourceClaim) -> Claimant:
     return Claimant(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
-
-
-def _holder(claimant: Claimant, share: Share) -> ClaimHolder:
-    return ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, dict(share.capacity))
 
 
 def _shares(claim: ResourceClaim) -> Sequence[Share]:

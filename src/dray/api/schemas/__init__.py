@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pkgutil import get_data
 from typing import Any, Literal
 
 import msgspec
@@ -99,7 +99,9 @@ _SHARED_PACKAGES = ("meta.v1", "admission.v1")
 
 
 def _text(name: str) -> bytes:
-    return resources.files(__package__).joinpath(name).read_bytes()
+    text = get_data(__package__, name)
+    assert text is not None
+    return text
 
 
 @cache

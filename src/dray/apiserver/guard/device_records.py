@@ -5,9 +5,11 @@ count. The records say who holds devices and counter sets. Nothing is written he
 module, and commits the changed records together with the claim.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -24,9 +26,10 @@ from dray.api.projections import (
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.safe_get import mapping, mappings, name_of, namespace_of, text, uid_of
 from dray.api.slice_text import is_stand_in, learn
-from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import GUARD, resource_prefix
+from dray.apiserver.watch.stored_object import GUARD, Document, resource_prefix
+
+if TYPE_CHECKING:
+    from dray.apiserver.watch.kind_cache import StoreFollower
 
 # driver, pool, counter set
 CounterSetID = tuple[str, str, str]
@@ -84,7 +87,7 @@ class PublishedDevices:
         self._keys_by_pool: dict[PoolID, set[str]] = {}
 
     @classmethod
-    def following(cls, follower: StoreFollower) -> "PublishedDevices":
+    def following(cls, follower: StoreFollower) -> PublishedDevices:
         published = cls()
         follower.subscribe_index([SLICES], published.apply)
         return published
@@ -188,7 +191,7 @@ class Claimant(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
     @staticmethod
-    def of(claim: Document) -> "Claimant":
+    def of(claim: Document) -> Claimant:
         return Claimant(namespace_of(claim), name_of(claim), uid_of(claim))
 
 
@@ -216,7 +219,11 @@ def _share(result: Document) -> Share:
     return Share(device, text(result, "shareID"), tuple(sorted(consumed.items())))
 
 
-class ClaimHolder(msgspec.Struct, frozen=True, omit_defaults=True):
+# Most holders have whole devices: they share this value, which nobody changes.
+_NO_CAPACITY: dict[str, int] = {}
+
+
+class ClaimHolder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An entry of a device's record."""
 
     namespace: str
@@ -225,19 +232,24 @@ class ClaimHolder(msgspec.Struct, frozen=True, omit_defaults=True):
     share_id: str = ""
     capacity: dict[str, int] = {}
 
+    @staticmethod
+    def of(claimant: Claimant, share: Share) -> ClaimHolder:
+        capacity = dict(share.capacity) if share.capacity else _NO_CAPACITY
+        return ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, capacity)
+
     @property
     def claimant(self) -> Claimant:
         return Claimant(self.namespace, self.name, self.uid)
 
 
-class DeviceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeviceRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Holders of one device, and what the device draws from counter sets for as long as it has any."""
 
     holders: tuple[ClaimHolder, ...] = ()
     draws: dict[str, dict[str, int]] = {}
 
 
-class CounterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class CounterRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What held devices draw from one counter set: device -> counter -> nano-units."""
 
     draws: dict[str, dict[str, int]] = {}
@@ -302,9 +314,8 @@ def with_holder(
             _claimants(record.holders),
             share.device,
         )
-    holder = ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, dict(share.capacity))
     draws = record.draws if record.holders else (offer or WHOLE).draws
-    return DeviceRecord((*record.holders, holder), draws)
+    return DeviceRecord((*record.holders, ClaimHolder.of(claimant, share)), draws)
 
 
 def _in_the_way(record: DeviceRecord, share: Share, offer: DeviceOffer | None) -> list[ClaimHolder]:
