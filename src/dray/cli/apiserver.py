@@ -25,6 +25,7 @@ from dray.store.errors import StoreError
 from dray.store.interface import Store
 from dray.store.store_url import open_store
 from dray.store.waiting import start_when_reachable
+from dray.validation.expressions import environment_for
 
 # Of the cluster, the user and the context in a kubeconfig.
 KUBECONFIG_NAME = "dray-apiserver"
@@ -119,6 +120,8 @@ async def _serve(options: ServerOptions, serving: Serving) -> None:
         _announce(running, url, serving)
         spare_the_collector(YOUNG_OF_A_SERVER)
         give_memory_back()
+        # Loads CEL beside the first requests. Otherwise the first claim with an expression would load it, and everybody would wait.
+        await asyncio.to_thread(environment_for, options.gates)
         await stopped
         await running.stop()
     finally:
