@@ -62,11 +62,12 @@ class MemoryClusterGuard:
             if isinstance(answer, DeviceTaken):
                 return answer.message
             devices[share.device] = answer
-        for device, record in devices.items():
+        drawing = [(device, record) for device, record in devices.items() if record.draws]
+        for device, record in drawing:
             if not record.holders:
-                for counter_set in _counter_sets(device, self._devices.get(device)):
+                for counter_set in _counter_sets(device, record):
                     counters[counter_set] = without_draw(self._counter(counter_set, counters), device)
-        for device, record in devices.items():
+        for device, record in drawing:
             for name, draws in record.draws.items() if record.holders else ():
                 counter_set = (device[0], device[1], name)
                 found = with_draw(self._counter(counter_set, counters), device, draws, counter_set, self._published)
@@ -148,13 +149,15 @@ class _PublishedSlices:
             self._slices.setdefault(pool_id(new), {})[new.metadata.name] = new
 
     def offer(self, device: DeviceID) -> DeviceOffer | None:
+        pool = device[:2]
+        found = (self._devices.get(pool) or self._devices_of(pool)).get(device.device)
+        if found is None:
+            return None
+        if not found.allow_multiple_allocations and not found.consumes_counters:
+            return WHOLE
         known = self._offers.get(device)
         if known is None:
-            driver, pool, name = device
-            found = self._devices_of((driver, pool)).get(name)
-            known = None if found is None else _offer(found, driver)
-            if known is not None and known is not WHOLE:
-                self._offers[device] = known
+            known = self._offers[device] = _offer(found, device.driver)
         return known
 
     def counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
@@ -171,19 +174,15 @@ class _PublishedSlices:
         return None
 
     def _devices_of(self, pool: PoolID) -> dict[str, Device]:
-        known = self._devices.get(pool)
-        if known is None:
-            known = {device.name: device for each in self._newest(pool) for device in each.spec.devices}
-            self._devices[pool] = known
-        return known
+        found = {device.name: device for each in self._newest(pool) for device in each.spec.devices}
+        self._devices[pool] = found
+        return found
 
     def _newest(self, pool: PoolID) -> list[ResourceSlice]:
         return newest_of_pool(self._slices.get(pool, {}).values())
 
 
 def _offer(device: Device, driver: str) -> DeviceOffer:
-    if not device.allow_multiple_allocations and not device.consumes_counters:
-        return WHOLE
     return DeviceOffer(
         bool(device.allow_multiple_allocations),
         {plain_name(name, driver): amount.value.nanos for name, amount in device.capacity.items()},
@@ -210,5 +209,5 @@ def _share(result: DeviceRequestAllocationResult) -> Share:
     return Share(device_id(result), result.share_id or "", tuple(sorted(consumed.items())))
 
 
-def _counter_sets(device: DeviceID, record: DeviceRecord | None) -> list[CounterSetID]:
-    return [(device[0], device[1], name) for name in record.draws] if record is not None else []
+def _counter_sets(device: DeviceID, record: DeviceRecord) -> list[CounterSetID]:
+    return [(device[0], device[1], name) for name in record.draws]

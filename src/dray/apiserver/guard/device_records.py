@@ -306,9 +306,7 @@ def with_holder(
             _claimants(in_the_way),
             share.device,
         )
-    if offer and (
-        short := _overdrawn_capacity(record, share, offer.capacity) or _clash(record, share, offer.either_or)
-    ):
+    if offer and (short := _shortage(record, share, offer)):
         return DeviceTaken(
             f"device {share.device}: {short}; the rest is held by claim {holder_names(record.holders)}",
             _claimants(record.holders),
@@ -326,6 +324,12 @@ def _in_the_way(record: DeviceRecord, share: Share, offer: DeviceOffer | None) -
         for holder in record.holders
         if not is_shareable or not share.share_id or not holder.share_id or holder.share_id == share.share_id
     ]
+
+
+def _shortage(record: DeviceRecord, share: Share, offer: DeviceOffer) -> str:
+    if not share.capacity and not offer.either_or:
+        return ""
+    return _overdrawn_capacity(record, share, offer.capacity) or _clash(record, share, offer.either_or)
 
 
 def _overdrawn_capacity(record: DeviceRecord, share: Share, capacity: Mapping[str, int]) -> str:
