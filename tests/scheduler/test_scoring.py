@@ -26,7 +26,7 @@ from dray.api.resource import Device
 from dray.scheduler.config import POLICIES, SchedulerConfig, with_policy
 from dray.scheduler.framework.interface import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
-from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation, _evenness
 from dray.scheduler.plugins.dynamic_resources.plugin import score_of
 from dray.scheduler.plugins.node_resources_fit import (
     NodeResourcesFit,
@@ -208,6 +208,15 @@ def test_even_use_scores_as_in_kubernetes(cpu, memory, used_cpu, expected):
     node = world.scheduler.handle.snapshot.nodes.get("node-1")
     assert plugin.pre_score(cycle, pod, world.scheduler.handle.snapshot, 1) is None
     assert plugin.score(cycle, pod, node) == expected
+
+
+@pytest.mark.parametrize(
+    ("fractions", "expected"),
+    [([0.7, 0.7, 0.7], 99), ([0.5, 0.5, 0.5], 100), ([0.2, 0.9, 0.2, 0.9], 64), ([0.0, 0.5, 1.0], 59)],
+)
+def test_evenness_of_many_resources_is_rounded_as_in_kubernetes(fractions, expected):
+    """The sums are those of floating point numbers, one after the other: three times 0.7 is not quite 2.1."""
+    assert _evenness(fractions) == expected
 
 
 def test_evenness_is_not_scored_for_pods_that_ask_for_nothing():

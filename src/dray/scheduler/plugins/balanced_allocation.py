@@ -1,7 +1,7 @@
 """Prefers nodes whose cpu and memory are used evenly, and more evenly with the pod than without."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from statistics import pstdev
+from math import sqrt
 from typing import Any
 
 from dray.api.core import Pod
@@ -41,7 +41,15 @@ class NodeResourcesBalancedAllocation:
 
 
 def _evenness(fractions: Sequence[float]) -> int:
+    """From the standard deviation, rounded as Kubernetes rounds it."""
     if len(fractions) < 2:
         return 100
-    spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else pstdev(fractions)
-    return int((1 - spread) * 100)
+    if len(fractions) == 2:
+        return int((1 - abs(fractions[0] - fractions[1]) / 2) * 100)
+    total = squares = 0.0
+    for fraction in fractions:
+        total += fraction
+    mean = total / len(fractions)
+    for fraction in fractions:
+        squares += (fraction - mean) * (fraction - mean)
+    return int((1 - sqrt(squares / len(fractions))) * 100)
