@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 import urllib3
 from tests.apiserver.conftest import start_live, stop_live
 from tests.apiserver.exchanges import Server
-from tests.waiting import eventually_blocking
 
 pytestmark = pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 
@@ -58,22 +56,6 @@ def test_objects_survive_a_restart_and_a_kill(tmp_path: Path) -> None:
     found = server.pool.request("GET", server.url + "/api/v1/namespaces/kept")
     assert found.json()["metadata"] == made.json()["metadata"]
     assert stop_live(again) == 0
-
-
-def test_cel_is_loaded_before_the_first_expression_comes(tmp_path: Path) -> None:
-    loaded = tmp_path / "loaded"
-    words = ("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
-    with loaded.open("w") as modules:
-        server = subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-m", "dray", "apiserver", *words], stderr=modules
-        )
-    try:
-        eventually_blocking(
-            lambda: re.search(r"\| +dray\.cel$", loaded.read_text(), re.MULTILINE) is not None, "CEL to be loaded"
-        )
-    finally:
-        server.terminate()
-        assert server.wait(15) == 0
 
 
 def test_a_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
