@@ -542,7 +542,8 @@ class ServerMetrics:
             labels = (VERBS.get(info.verb, UNKNOWN), "", "", UNKNOWN, "", "")
         else:
             verb = "WATCH" if streams else VERBS.get(info.verb, UNKNOWN)
-            verb = "CONNECT" if info.subresource in LONG_RUNNING else verb
+            if info.subresource in LONG_RUNNING:
+                verb = "CONNECT"
             scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
             labels = (verb, info.group, info.version, info.plural, info.subresource, scope)
         self._requests.inc(*labels, str(status))

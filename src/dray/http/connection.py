@@ -181,7 +181,9 @@ class HttpConnection(asyncio.Protocol):
         self._head_size = 0
         self._odd_method = ""
         self._target = b""
-        self._header_lines: list[tuple[bytes, bytes]] = []
+        self._headers: dict[str, str] = {}
+        # Headers whose name came before.
+        self._repeated = 0
         self._since_body = 0
         self._body: list[bytes] = []
         self._body_size = 0
@@ -273,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(NOT_HTTP)
             return
-        if self._since_body > MAX_TRAILERS or (self._in_head and len(self._header_lines) > MAX_HEADERS):
+        if self._since_body > MAX_TRAILERS or (self._in_head and len(self._headers) + self._repeated > MAX_HEADERS):
             self._refuse(LONG_HEAD)
         elif self._has_begun and not self._head_size:
             self._head_size = 1  # this read brought the first bytes of the next request
@@ -318,17 +320,27 @@ class HttpConnection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Nobody reads trailers: they come after the decision who asks."""
-        self._header_lines.append((name, value))
+        key, headers = name.decode("latin-1").lower(), self._headers
+        if key in headers:
+            self._repeat(key, value.decode("latin-1"))
+        else:
+            headers[key] = value.decode("latin-1")
+
+    def _repeat(self, key: str, text: str) -> None:
+        """Joins the values of a header that comes twice with a comma, as HTTP says."""
+        self._repeated += 1
+        if self._repeated <= MAX_HEADERS:  # more are refused, and joining them would take long
+            self._headers[key] += f",{text}"
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         if self._is_closing:
             return
-        if len(self._header_lines) > MAX_HEADERS:
+        if len(self._headers) + self._repeated > MAX_HEADERS:
             self._refuse(LONG_HEAD)
             return
-        parser, headers = self._parser, _headers_of(self._header_lines)
+        # Nobody reads the headers after these: trailers come after the decision who asks.
+        parser, headers, self._headers = self._parser, self._headers, {}
         method = self._odd_method or parser.get_method().decode("ascii")
         old = parser.get_http_version() == "1.0"
         self._request = HttpRequest(method, self._target, headers, b"", parser.should_keep_alive(), old, peer=self.peer)
@@ -481,17 +493,6 @@ class HttpConnection(asyncio.Protocol):
         """Waits until the client has read most of what was written, however long it takes."""
         if self._room is not None:
             await asyncio.shield(self._room)
-
-
-def _headers_of(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Joins the values of a header that comes twice with a comma, as HTTP says."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in lines}
-    if len(headers) < len(lines):
-        values: dict[str, list[str]] = {}
-        for name, value in lines:
-            values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-        headers = {name: ",".join(each) for name, each in values.items()}
-    return headers
 
 
 def _peer(transport: asyncio.BaseTransport) -> Peer:
