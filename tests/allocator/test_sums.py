@@ -16,7 +16,7 @@ def sums_of(space: SumSpace, draws: list[tuple[int, ...]], count: int) -> Sums:
     layers = [NOTHING] + [NO_WAY] * count
     for amounts in draws:
         for k in range(count, 0, -1):
-            layers[k] = joined(layers[k], space.add(layers[k - 1], amounts))
+            layers[k] = joined(layers[k], space.adding(amounts)(layers[k - 1]))
     return layers[count]
 
 
@@ -84,7 +84,7 @@ def test_an_amount_far_beyond_what_is_left_takes_no_memory() -> None:
     assert space is not None
     tracemalloc.start()
     try:
-        assert space.add(NOTHING, (2**30 + 1, 30)) == NO_WAY
+        assert space.adding((2**30 + 1, 30))(NOTHING) == NO_WAY
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()

@@ -53,8 +53,8 @@ class SumSpace(Protocol):
         """Of one set, about."""
         ...
 
-    def add(self, reached: Sums, amounts: Amounts) -> Sums:
-        """Each sum with `amounts` added; those beyond the limits are dropped."""
+    def adding(self, amounts: Amounts) -> Callable[[Sums], Sums]:
+        """Adds `amounts` to each sum of a set; sums beyond the limits are dropped."""
         ...
 
     def is_within(self, reached: Sums, left: Amounts) -> bool:
@@ -82,10 +82,10 @@ class SumRows:
         while self._draws:
             if len(self._draws) % DEVICES_PER_LOOK == 0:
                 look()
-            amounts, last = self._draws.pop(), self.last
+            add, last = self._space.adding(self._draws.pop()), self.last
             self.last = [last[0]]
             for k in range(1, len(last)):
-                self.last.append(joined(last[k], self._space.add(last[k - 1], amounts)) if last[k - 1] else last[k])
+                self.last.append(joined(last[k], add(last[k - 1])) if last[k - 1] else last[k])
             if self._stride and len(self._draws) % self._stride == 0:
                 self.rows.append(self.last)
 
@@ -134,15 +134,20 @@ class BoxSpace:
         step = max(_step([amounts[counter] for amounts in draws]), 2 * most // MOST_BITS + 1)
         return cls((counter,), (step,), (most // step,))
 
-    def add(self, reached: Sums, amounts: Amounts) -> Sums:
+    def adding(self, amounts: Amounts) -> Callable[[Sums], Sums]:
         shift = 0
         for counter, step, limit, stride in zip(self._counters, self._steps, self._limits, self._strides, strict=True):
             amount = amounts[counter] // step
             if amount > limit:
-                return NO_WAY
+                return lambda reached: NO_WAY
             shift += amount * stride
-        moved = reached[0] << shift & self._all if reached else 0
-        return {0: moved} if moved else NO_WAY
+        every = self._all
+
+        def add(reached: Sums) -> Sums:
+            moved = reached[0] << shift & every if reached else 0
+            return {0: moved} if moved else NO_WAY
+
+        return add
 
     def is_within(self, reached: Sums, left: Amounts) -> bool:
         lefts = [left[counter] // step for counter, step in zip(self._counters, self._steps, strict=True)]
@@ -191,12 +196,16 @@ class LineSpace:
             return None
         return cls(x, y, line, step, left[x] // step)
 
-    def add(self, reached: Sums, amounts: Amounts) -> Sums:
+    def adding(self, amounts: Amounts) -> Callable[[Sums], Sums]:
         amount, every = amounts[self._x] // self._step, (1 << self._limit + 1) - 1
         if amount > self._limit:
-            return NO_WAY
-        moved = {number + 1: sums << amount & every for number, sums in reached.items()}
-        return {number: sums for number, sums in moved.items() if sums}
+            return lambda reached: NO_WAY
+
+        def add(reached: Sums) -> Sums:
+            moved = {number + 1: sums << amount & every for number, sums in reached.items()}
+            return {number: sums for number, sums in moved.items() if sums}
+
+        return add
 
     def is_within(self, reached: Sums, left: Amounts) -> bool:
         a, b, c = self._line
@@ -240,9 +249,10 @@ def most_within(draws: tuple[tuple[int, ...], ...], left: tuple[int, ...], most:
         if work_of(space, len(draws), most) <= MOST_WORK_AT_ONCE:
             layers = [NOTHING] + [NO_WAY] * most
             for amounts in draws:
+                add = space.adding(amounts)
                 for k in range(most, 0, -1):
                     if layers[k - 1]:
-                        layers[k] = joined(layers[k], space.add(layers[k - 1], amounts))
+                        layers[k] = joined(layers[k], add(layers[k - 1]))
             while not space.is_within(layers[most], left):
                 most -= 1
     return most

@@ -255,5 +255,5 @@ class CounterSums:
     def _plus_all(self, option: Option, later: Sums) -> Sums:
         for position in self._plan.given.all_sets[option.index]:
             if self._devices >> position & 1:
-                later = self._space.add(later, self._amounts[position])
+                later = self._space.adding(self._amounts[position])(later)
         return later
