@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import importlib
 import resource
 import signal
 import sys
@@ -26,6 +27,19 @@ def fast_runner() -> asyncio.Runner:
     except ImportError:
         return asyncio.Runner()
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+async def loaded(module: str) -> None:
+    """Imports a large module in a thread, so that an `import` after it takes no time of the loop.
+
+    `sys.modules` does not tell whether it is loaded: it has a module from the moment when a thread begins with it.
+    """
+    if module not in _loaded:
+        await asyncio.to_thread(importlib.import_module, module)
+        _loaded.add(module)
+
+
+_loaded: set[str] = set()
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from unittest.mock import ANY
 
 import pytest
 
@@ -227,6 +228,23 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(monkeypatch: py
     finally:
         writer.transport.abort()
         await listener.stop()
+
+
+async def test_a_large_answer_waits_for_its_reader_in_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written whole, it would be copied and encrypted in one turn of the loop, and be twice in memory."""
+    written: list[int] = []
+    write = wire.HttpConnection.write
+
+    def seen(connection: wire.HttpConnection, data: bytes) -> None:
+        written.append(len(data))
+        write(connection, data)
+
+    monkeypatch.setattr(wire.HttpConnection, "write", seen)
+    async with listening() as (reader, writer):
+        writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await answer(reader) == (200, ANY, b"x" * 8_000_000)
+        assert max(written) <= 2**20
+        assert len(written) == 1 + 8
 
 
 async def test_stopping_lets_a_running_request_end() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.read import representations
 from dray.apiserver.request.request_info import AUTHENTICATED, LOOPBACK, Request, User
+from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 from tests.security.loop_stalls import loop_stalls
@@ -276,6 +279,17 @@ async def test_a_list_of_devices_that_was_refused_is_as_large_the_next_time(atta
     assert stalls.longest_s < LONGEST_S / 2, stalls.longest
 
 
+async def test_the_loop_does_not_clear_up_after_a_request_with_many_mistakes(attacked: Client) -> None:
+    method, path, document, _ = REQUESTS["many bad labels"]
+    headers = {"user-agent": "test", "content-type": JSON}
+    body = json.dumps(document, separators=(",", ":")).encode()
+    with loop_stalls() as stalls:
+        for _ in range(4):
+            request = Request(method, path, "", headers, body, user=TENANT)
+            assert (await asyncio.create_task(attacked.running.server.handle(request))).status == 422
+    assert stalls.longest_s < LONGEST_S / 3, stalls.longest
+
+
 async def test_a_role_of_very_many_permissions_is_not_spelled_out(attacked: Client) -> None:
     answer = await attacked.send("POST", ROLES, a_role(40, 40, 40), user=TENANT)
     assert answer.status == 403
@@ -328,3 +342,118 @@ async def test_a_mutating_policy_of_many_long_expressions_does_not_stop_the_loop
     assert (written.status, changed.status) == (201, 201), (written.body, changed.body)
     assert changed.body["metadata"]["labels"] == {"policy": "seen"}
     assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+# --- watches, and lists of very many objects
+
+NODES_PODS = "fieldSelector=spec.nodeName=n1"
+
+
+async def watch(client: Client, path: str, query: str, accept: str = JSON) -> AsyncIterator[bytes]:
+    request = Request("GET", path, f"watch=1&{query}", {"user-agent": "test", "accept": accept}, b"", user=LOOPBACK)
+    answer = await client.running.server.handle(request)
+    assert answer.stream is not None, answer.body
+    return answer.stream
+
+
+def events_in(chunk: bytes, accept: str) -> list[str]:
+    """The types of the events."""
+    if accept != PROTOBUF:
+        return [json.loads(line)["type"] for line in chunk.splitlines()]
+    types = []
+    while chunk:
+        length = int.from_bytes(chunk[:4], "big")
+        types.append(chunk[6 : 6 + chunk[5]].decode())
+        chunk = chunk[4 + length :]
+    return types
+
+
+@pytest.mark.parametrize("accept", [PROTOBUF, TABLE])
+async def test_a_watch_of_large_objects_does_not_stop_the_loop(attacked: Client, accept: str) -> None:
+    """Neither when it begins with them, nor when they change; small events do not overtake large ones."""
+    large = {**a_map("large"), "data": {f"k{n}": "v" for n in range(60_000)}}
+    assert (await attacked.post(MAPS, large)).status == 201
+    await attacked.send("GET", f"{MAPS}/there", accept=accept)  # loads what loads once
+    with loop_stalls() as stalls:
+        streams = [await watch(attacked, MAPS, "includeObject=Object", accept) for _ in range(3)]
+        for method, name, body in (
+            ("PATCH", "large", b'{"data":{"a":"b"}}'),
+            ("DELETE", "there", b""),
+            ("DELETE", "large", b""),
+        ):
+            headers = {"user-agent": "test", "content-type": MERGE if body else JSON}
+            await attacked.running.server.handle(Request(method, f"{MAPS}/{name}", "", headers, body, user=LOOPBACK))
+        seen = []
+        for stream in streams:
+            types: list[str] = []
+            while len(types) < 5:
+                types += await asyncio.to_thread(events_in, await anext(stream), accept)
+            seen.append(types)
+    assert seen == [["ADDED", "ADDED", "MODIFIED", "DELETED", "DELETED"]] * 3
+    assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+@pytest.fixture
+async def crowded(attacked: Client) -> Client:
+    """Ten thousand pods that nobody has read yet, every hundredth of them on node n1."""
+    key = "/registry/core/pods/default/"
+    found = await attacked.store.get(f"{key}there")
+    assert found is not None
+    for start in range(0, 10_000, 100):
+        puts = []
+        for number in range(start, start + 100):
+            document = json.loads(found.value)
+            document["metadata"]["name"] = f"p{number:05}"
+            document["spec"]["nodeName"] = f"n{number % 100}"
+            puts.append(Put(f"{key}p{number:05}", json.dumps(document, separators=(",", ":")).encode()))
+        await attacked.store.commit(puts, [])
+    await attacked.running.server.core.fresh()
+    return attacked
+
+
+async def test_a_field_selector_over_very_many_objects_does_not_stop_the_loop(crowded: Client) -> None:
+    with loop_stalls() as stalls:
+        listed = await asyncio.create_task(crowded.get(f"{PODS}?{NODES_PODS}&limit=60"))
+        stream = await asyncio.create_task(watch(crowded, PODS, "fieldSelector=spec.nodeName!=n1"))
+        await crowded.send("DELETE", f"{PODS}/p00002?gracePeriodSeconds=0")
+        types: list[str] = []
+        while len(types) < 9902:
+            types += await asyncio.to_thread(events_in, await anext(stream), JSON)
+    assert [pod["metadata"]["name"] for pod in listed.body["items"]] == [f"p{n:05}" for n in range(1, 6000, 100)]
+    assert listed.body["metadata"]["continue"]
+    assert types == ["ADDED"] * 9901 + ["DELETED"]
+    assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+async def test_a_label_selector_of_thousands_of_keys_is_matched_at_once(crowded: Client) -> None:
+    absent = ",".join(f"!k{n}" for n in range(2_000))
+    same = ",".join(f"k!={n}" for n in range(2_000))
+    with loop_stalls() as stalls:
+        for selector in (absent, same):
+            answer = await asyncio.create_task(crowded.get(f"{PODS}?labelSelector={selector}&limit=900"))
+            assert len(answer.body["items"]) == 900
+    assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+FIRST_CALL = """
+import asyncio, sys
+from dray.apiserver.write.webhooks.calling import CallFailed, ClientConfig, WebhookCaller
+from tests.security.loop_stalls import loop_stalls
+
+async def main():
+    caller = WebhookCaller(None)
+    calls = [caller.post(ClientConfig("https://127.0.0.1:1/", None, b""), b"{}", 5) for _ in range(2)]
+    assert "aiohttp" not in sys.modules
+    with loop_stalls() as stalls:
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(answer, CallFailed) for answer in answers), answers
+    await caller.close()
+    print(stalls.longest_s)
+
+asyncio.run(main())
+"""
+
+
+def test_the_first_call_of_a_webhook_does_not_stop_the_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < LONGEST_S

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC
 from random import Random, SystemRandom
+from types import TracebackType
 from typing import Any, TypeVar
 
 from dray.api.scheme import WRITE_VERBS, by_kind
@@ -88,6 +89,8 @@ Result = TypeVar("Result")
 LARGE = 16 * 1024
 # Reading an object that is stored, or showing it in another form, takes so many times less than the slowest work.
 QUICK = 16
+# Sending objects as they are stored takes still less, also if these are packed.
+COPYING = 128
 # Few: threads share one interpreter with the loop. Other large requests wait in a queue, and not for ever.
 THREADS = 2
 DEADLINE_S = 60.0
@@ -113,12 +116,17 @@ def _done_here(work: Callable[..., Result], *arguments: Any) -> Result:
     try:
         return work(*arguments)
     except Exception as error:
-        # The frames behind an exception keep the request as it was read, and the loop would let go of its many parts one by one.
-        behind: BaseException | None = error
-        while behind is not None:
-            traceback.clear_frames(behind.__traceback__)
-            behind = behind.__context__
+        clear_frames_behind(error, error.__traceback__)
         raise
+
+
+def clear_frames_behind(error: Exception, from_here: TracebackType | None) -> None:
+    """The frames behind an exception keep the request as it was read, and the loop would let go of its many parts one by one."""
+    traceback.clear_frames(from_here)
+    behind = error.__context__
+    while behind is not None:
+        traceback.clear_frames(behind.__traceback__)
+        behind = behind.__context__
 
 
 Document = dict[str, Any]

@@ -23,7 +23,16 @@ from dray.api.served_versions import ServedVersions
 from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import QUICK, Core, WritePriority, in_thread_if_large
+from dray.apiserver.core import (
+    COPYING,
+    LARGE,
+    QUICK,
+    Core,
+    WritePriority,
+    clear_frames_behind,
+    in_thread,
+    in_thread_if_large,
+)
 from dray.apiserver.custom_resources.conversions import ConversionWebhooks, PreparedConversions
 from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
@@ -295,7 +304,8 @@ class Server:
             response = failure(error if await self._may_see(user, error.holders) else error.without_names())
         except ApiError as error:
             # A large request can have as many mistakes.
-            response = await in_thread_if_large(len(request.body), partial(failure, error))
+            is_small = len(request.body) < LARGE
+            response = failure(error) if is_small else await in_thread(_failure_of_large, error)
         if call.warnings:
             response.warnings = [*call.warnings, *response.warnings]
         size = bytes_to_rewrite(response, wanted, query)
@@ -419,7 +429,7 @@ class Server:
         return Response(status, body, shown.content_type)
 
     async def _show_list(self, shown: Representation, listing: ListedObjects) -> Response:
-        size = 0 if shown.copies else sum(stored.size for stored in listing.chosen) // QUICK
+        size = sum(stored.size for stored in listing.chosen) // (COPYING if shown.copies else QUICK)
         body = await in_thread_if_large(size, lambda: shown.list(listing.chosen, listing.meta))
         return Response(200, body, shown.content_type)
 
@@ -619,3 +629,12 @@ def _deprecation(row: Resource, version: Version) -> str:
 
 def failure(error: ApiError) -> Response:
     return Response(error.code, encode(error.status()), JSON, error.headers)
+
+
+def _failure_of_large(error: ApiError) -> Response:
+    """Also lets go of everything that the error holds, here and not in the loop. The frame that caught it still waits for this answer."""
+    response = failure(error)
+    caught = error.__traceback__
+    clear_frames_behind(error, caught.tb_next if caught else None)
+    error.details = None
+    return response

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from dray.http.connection import (
+    WRITE_BYTES,
     HttpConnection,
     HttpRequest,
 )
@@ -79,8 +80,12 @@ async def send_whole(response: Response, request: HttpRequest, connection: HttpC
         body = await asyncio.to_thread(_gzip, body) if len(body) > COMPRESS_APART else _gzip(body)
         extra = b"content-encoding: gzip\r\nvary: accept-encoding\r\n"
     head = b"%bcontent-length: %d\r\n%b\r\n" % (_head(response, request), len(body), extra)
-    connection.write(head if request.method == "HEAD" else head + body)
-    await connection.room()
+    if request.method == "HEAD" or len(body) <= WRITE_BYTES:
+        connection.write(head if request.method == "HEAD" else head + body)
+        await connection.room()
+    else:
+        connection.write(head)
+        await connection.write_in_pieces(body)
 
 
 async def send_stream(response: Response, request: HttpRequest, connection: HttpConnection) -> None:

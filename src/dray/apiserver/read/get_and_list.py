@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 
 from dray.api.scheme import Resource
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import LARGE, QUICK, Core, in_thread
 from dray.apiserver.read.representations import (
     ListMetadata,
 )
@@ -40,6 +41,8 @@ from dray.store.errors import Compacted, FutureRevision
 
 TOKEN_VERSION = "meta.k8s.io/v1"
 PAGE = 500
+# Objects of usual size whose fields are read in some milliseconds.
+MANY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,14 @@ def _first_bad(text: str) -> int:
     return next((at for at, char in enumerate(text) if char not in alphabet), len(text))
 
 
+async def selected(selection: Selection, objects: Iterator[Stored], most: int | None = None) -> list[Stored]:
+    """The first `most` of the objects that match. They are what they were when this was called, also if looking at them takes a thread."""
+    candidates = list(objects)
+    if len(candidates) < MANY and sum(stored.size for stored in candidates) < LARGE * QUICK:
+        return selection.of(candidates, most)
+    return await in_thread(selection.of, candidates, most)
+
+
 @dataclass(frozen=True, slots=True)
 class ListedObjects:
     chosen: list[Stored]
@@ -137,26 +148,26 @@ class Reader:
             await self._core.reach(revision)
         elif options.resource_version != "0":
             await self._core.fresh()
-        return self._now(self._core.cache(call.row), selection, options.limit if options.resource_version != "0" else 0)
+        limit = options.limit if options.resource_version != "0" else 0
+        return await self._now(self._core.cache(call.row), selection, limit)
 
-    def _now(
+    async def _now(
         self, cache: KindCache, selection: Selection, limit: int, start: str = "", revision: int = 0
     ) -> ListedObjects:
         """A page from the cache as it is now; `revision` keeps the number that an earlier page was given."""
         start_key = _prefix(cache.row, selection) + start if start else ""
-        candidates = cache.list(selection.namespace, start_key)
-        if selection.selects or selection.name:
-            candidates = (stored for stored in candidates if selection.matches(stored))
         revision = revision or self._core.progress.revision
-        if not limit:
-            return ListedObjects(list(candidates), ListMetadata(revision))
-        chosen = list(islice(candidates, limit))
-        more = next(candidates, None)
-        if more is None:
+        candidates = cache.list(selection.namespace, start_key)
+        # One more than asked for tells whether there are more.
+        most = limit + 1 if limit else None
+        if selection.selects or selection.name:
+            chosen = await selected(selection, candidates, most)
+        else:
+            chosen = list(islice(candidates, most))
+        if not limit or len(chosen) <= limit:
             return ListedObjects(chosen, ListMetadata(revision))
-        remaining = None
-        if not selection.selects:
-            remaining = cache.count(selection.namespace, chosen[-1].key)
+        del chosen[limit:]
+        remaining = None if selection.selects else cache.count(selection.namespace, chosen[-1].key)
         return ListedObjects(
             chosen, ListMetadata(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining)
         )
@@ -169,12 +180,12 @@ class Reader:
         cache = self._core.cache(row)
         if token.revision < 0:
             await self._core.fresh()
-            return self._now(cache, selection, options.limit, token.start)
+            return await self._now(cache, selection, options.limit, token.start)
         if token.revision < self._core.history_start:
             gone = Compacted(token.revision, self._core.history_start)
             raise self._expired(row, selection, token.start, gone)
         if cache.changed <= token.revision <= self._core.progress.revision:
-            return self._now(cache, selection, options.limit, token.start, token.revision)
+            return await self._now(cache, selection, options.limit, token.start, token.revision)
         return await self._at(row, selection, token.revision, token.start, options.limit)
 
     async def _at(self, row: Resource, selection: Selection, revision: int, start: str, limit: int) -> ListedObjects:
@@ -182,7 +193,7 @@ class Reader:
         await self._core.fresh()
         cache = self._core.cache(row)
         if cache.changed <= revision <= self._core.progress.revision:
-            return self._now(cache, selection, limit, start, revision)
+            return await self._now(cache, selection, limit, start, revision)
         try:
             return await self._past(cache, selection, revision, start, limit)
         except FutureRevision as error:
@@ -203,10 +214,7 @@ class Reader:
                 start_after=after,
                 revision=revision,
             )
-            for entry in page.entries:
-                stored = cache.remembered(entry)
-                if selection.matches(stored):
-                    chosen.append(stored)
+            chosen += await selected(selection, map(cache.remembered, page.entries))
             if limit and len(chosen) >= limit:
                 break
             if not page.remaining or not page.entries:

@@ -49,15 +49,51 @@ class LabelRequirement:
             return False
 
 
+def _combined(operator: str, values: list[frozenset[str]]) -> frozenset[str]:
+    """The values of one requirement that is as good as several of one key and operator."""
+    if operator == "in":
+        return frozenset.intersection(*values)
+    every = frozenset.union(*values)
+    match operator:
+        case "gt":
+            return frozenset({max(every, key=int)})
+        case "lt":
+            return frozenset({min(every, key=int)})
+    return every
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedLabelSelector:
+    """Matching takes as long as an object has labels, or the selector keys, whichever are fewer: a selector can have thousands."""
+
     requirements: tuple[LabelRequirement, ...] = ()
+    _by_key: dict[str, tuple[LabelRequirement, ...]] = field(init=False, repr=False, compare=False)
+    # Keys that an object must have.
+    _required: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, dict[str, list[frozenset[str]]]] = {}
+        for term in self.requirements:
+            found.setdefault(term.key, {}).setdefault(term.operator, []).append(term.values)
+        by_key = {
+            key: tuple(
+                LabelRequirement(key, operator, _combined(operator, values)) for operator, values in terms.items()
+            )
+            for key, terms in found.items()
+        }
+        object.__setattr__(self, "_by_key", by_key)
+        required = (term.key for term in self.requirements if term.operator not in ("notin", "absent"))
+        object.__setattr__(self, "_required", frozenset(required))
 
     def __bool__(self) -> bool:
         return bool(self.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        if not labels.keys() >= self._required:
+            return False
+        by_key = self._by_key
+        keys = by_key.keys() if len(by_key) < len(labels) else labels.keys()
+        return all(term.matches(labels) for key in keys for term in by_key.get(key, ()))
 
 
 # Text that JSON writes without escapes.
@@ -69,12 +105,16 @@ class FieldSelector:
     requirements: tuple[FieldRequirement, ...] = ()
     # Texts that the JSON of every matching object contains.
     plain_texts: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+    # Whether the value is one of these, by field and operator: a selector can have thousands of terms, but a kind has few fields.
+    _values: dict[tuple[str, str], set[str]] = field(init=False, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.requirements)
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        return all((fields.get(term.field, "") == term.value) == (term.operator == "=") for term in self.requirements)
+        return all(
+            (fields.get(name, "") in values) == (operator == "=") for (name, operator), values in self._values.items()
+        )
 
     def exact(self, field: str) -> str | None:
         """The value the field must have, if the selector requires a single one."""
@@ -82,8 +122,14 @@ class FieldSelector:
 
     def __post_init__(self) -> None:
         wanted = (term.value for term in self.requirements if term.operator == "=")
-        texts = tuple(value.encode() for value in wanted if _PLAIN.fullmatch(value))
-        object.__setattr__(self, "plain_texts", texts)
+        texts = (value.encode() for value in wanted if _PLAIN.fullmatch(value))
+        object.__setattr__(self, "plain_texts", tuple(dict.fromkeys(texts)))
+        found: dict[tuple[str, str], set[str]] = {}
+        for term in self.requirements:
+            found.setdefault((term.field, term.operator), set()).add(term.value)
+        # No value is two of the wanted ones.
+        values = {key: values if key[1] != "=" or len(values) == 1 else set() for key, values in found.items()}
+        object.__setattr__(self, "_values", values)
 
 
 def _parse_labels(text: str) -> ParsedLabelSelector:

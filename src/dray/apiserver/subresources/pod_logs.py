@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.subresources.node_agents import NodeAgents, untrusted_agent
+from dray.event_loop import loaded
 from dray.http.responses import Response
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class PodLogs:
     async def _fetch(
         self, node_name: str, address: tuple[str, int], names: tuple[str, ...], query: dict[str, str]
     ) -> Response:
+        await loaded("aiohttp")
         import aiohttp
         from yarl import URL
 

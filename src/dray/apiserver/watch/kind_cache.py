@@ -60,6 +60,7 @@ class KindCache:
         self._keys: list[str] = []
         self._events: deque[WatchedChange] = deque()
         self._event_bytes = 0
+        self._has_ended = False
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -165,13 +166,18 @@ class KindCache:
         return (event for event in tuple(self._events) if event.revision > revision)
 
     def watch(self, watcher: Watcher) -> None:
+        """A watcher that comes too late, since another cache took this one's place, starts over."""
         self.watchers.add(watcher)
+        if self._has_ended:
+            watcher.close()
 
     def entries(self) -> Sequence[Entry]:
         """The objects as the store has them."""
         return [Entry(key, stored.value, stored.revision, stored.created) for key, stored in self._objects.items()]
 
     def close_watchers(self) -> None:
+        """No further change comes to this cache."""
+        self._has_ended = True
         for watcher in self.watchers:
             watcher.close()
 

@@ -387,12 +387,12 @@ class Packing:
 class Packed(Stored):
     """A Stored whose value and namespace are computed when they are read."""
 
-    __slots__ = ("_cut", "_packed", "_sample")
+    __slots__ = ("_cut", "_length", "_packed", "_sample")
 
     def __init__(self, stored: Stored, packed: bytes, sample: bytes, cut: int) -> None:
         # The base's constructor is not called: its slots stay empty, so that reading them calls `__getattr__`.
         self.key, self.revision, self.created, self._head = stored.key, stored.revision, stored.created, stored._head
-        self._packed, self._sample, self._cut = packed, sample, cut
+        self._packed, self._sample, self._cut, self._length = packed, sample, cut, len(stored.value)
         self._labels = self._fields = self._shared = None
 
     def __getattr__(self, name: str) -> Any:
@@ -402,6 +402,11 @@ class Packed(Stored):
             case "namespace":
                 return self.key[self._cut :].rpartition("/")[0]
         raise AttributeError(name)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the object when it is read."""
+        return self._length
 
     @property
     def packed_size(self) -> int:

@@ -8,16 +8,17 @@ import heapq
 import itertools
 import resource
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from random import Random
 from typing import Any
 
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import QUICK, Core, in_thread_if_large
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read.get_and_list import Reader
+from dray.apiserver.read.get_and_list import Reader, selected
 from dray.apiserver.read.representations import (
     Representation,
     Table,
@@ -30,8 +31,8 @@ from dray.apiserver.request.request_options import (
     revision_number,
 )
 from dray.apiserver.watch.kind_cache import KindCache
+from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.watch.watchers import (
-    ADDED,
     BOOKMARK,
     ERROR,
     WatchedChange,
@@ -50,6 +51,8 @@ BOOKMARK_INTERVAL_S = 60.0
 LAST_BOOKMARK_S = 2.0
 TICK_S = 0.1
 RESERVED_FILES = 256
+# Choosing and encoding so many usual events takes some milliseconds.
+EVENTS_AT_ONCE = 256
 
 
 class Timers:
@@ -82,9 +85,13 @@ class TableWatcher(Watcher):
 
     __slots__ = ()
 
-    def push_event(self, event_type: str, encoded: bytes) -> None:
-        self.push(self.representation.event(event_type, encoded))
-        self._forget_columns()
+    def begin_with(self, state: Sequence[Stored]) -> None:
+        super().begin_with(state[:1])
+        first = list(self._state)
+        if state:
+            self._forget_columns()
+        super().begin_with(state[1:])
+        self._state = chain(first, self._state)
 
     def offer(self, event: WatchedChange) -> None:
         before = self.revision
@@ -108,11 +115,11 @@ class WatchStream:
         return self
 
     async def __anext__(self) -> bytes:
-        chunk = await self._watcher.take()
-        if not chunk:
+        piece = await self._watcher.take()
+        if not piece:
             await self.aclose()
             raise StopAsyncIteration
-        return chunk
+        return await in_thread_if_large(piece.bytes_to_encode // QUICK, piece.encode)
 
     async def aclose(self) -> None:
         self._watcher.close()
@@ -164,42 +171,47 @@ class WatchRequests:
             await self._core.reach(after)
         elif not after and options.resource_version != "0":
             await self._core.fresh()
-        if wants_state:
-            self._send_state(watcher, cache, options)
-        elif after:
-            try:
-                await self._catch_up(watcher, cache, after)
-            except Compacted as gone:
-                self._too_old(watcher, gone)
-        else:
+        if not after or wants_state:
             watcher.revision = self._core.progress.revision
+        if wants_state:
+            await self._send_state(watcher, cache, options)
+        try:
+            await self._catch_up(watcher, cache)
+        except Compacted as gone:
+            self._too_old(watcher, gone)
         watcher.leave = cache.watchers.remove
         cache.watch(watcher)
 
-    def _send_state(self, watcher: Watcher, cache: KindCache, options: ListOptions) -> None:
-        watcher.revision = self._core.progress.revision
-        selected = [stored for stored in cache.list(watcher.selection.namespace) if watcher.selection.matches(stored)]
-        if isinstance(watcher, TableWatcher):
-            for stored in selected:
-                watcher.push_event(ADDED, watcher.representation.encode(stored))
-        else:
-            watcher.begin_with(selected)
+    async def _send_state(self, watcher: Watcher, cache: KindCache, options: ListOptions) -> None:
+        watcher.begin_with(await selected(watcher.selection, cache.list(watcher.selection.namespace)))
         if options.send_initial_events and options.bookmarks:
-            self._bookmark(watcher, INITIAL_EVENTS_END)
+            self._bookmark(watcher, INITIAL_EVENTS_END, watcher.revision)
 
-    async def _catch_up(self, watcher: Watcher, cache: KindCache, after: int) -> None:
-        """Sends the events after a revision: from the cache, or, if they are older, from the store's history."""
-        watcher.revision = after
-        if after < cache.complete_after:
-            async with contextlib.aclosing(self._core.store.watch(cache.prefix, after)) as batches:
-                async for batch in batches:
-                    for change in batch.changes:
-                        watcher.offer(cache.event(change))
-                    watcher.revision = max(watcher.revision, batch.revision)
-                    if batch.revision >= cache.complete_after:
-                        break
-        for event in cache.events_after(watcher.revision):
-            watcher.offer(event)
+    async def _catch_up(self, watcher: Watcher, cache: KindCache) -> None:
+        """Sends the events after the watcher's revision: from the cache, or, if they are older, from the store's history.
+
+        When it returns, not one event is missing. Others take their turn after every few events.
+        """
+        while True:
+            if watcher.revision < cache.complete_after:
+                await self._read_history(watcher, cache)
+            few = list(islice(cache.events_after(watcher.revision), EVENTS_AT_ONCE))
+            for event in few:
+                watcher.offer(event)
+            if few:
+                watcher.revision = few[-1].revision
+            if len(few) < EVENTS_AT_ONCE:
+                return
+            await asyncio.sleep(0)
+
+    async def _read_history(self, watcher: Watcher, cache: KindCache) -> None:
+        async with contextlib.aclosing(self._core.store.watch(cache.prefix, watcher.revision)) as batches:
+            async for batch in batches:
+                for change in batch.changes:
+                    watcher.offer(cache.event(change))
+                watcher.revision = max(watcher.revision, batch.revision)
+                if batch.revision >= cache.complete_after:
+                    break
 
     def _too_old(self, watcher: Watcher, gone: Compacted) -> None:
         error = errors.expired(f"too old resource version: {gone.requested} ({gone.compacted})")
@@ -239,10 +251,9 @@ class WatchRequests:
         watcher = known()
         if watcher is None or watcher.closed:
             return False
-        self._bookmark(watcher, None)
+        self._bookmark(watcher, None, max(self._core.progress.revision, watcher.revision))
         return True
 
-    def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None) -> None:
-        revision = max(self._core.progress.revision, watcher.revision)
+    def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None, revision: int) -> None:
         shown: Representation = watcher.representation  # type: ignore[assignment]
         watcher.push(shown.event(BOOKMARK, shown.bookmark(revision, annotations)))

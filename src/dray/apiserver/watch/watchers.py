@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from dray.api.scheme import Resource
@@ -28,9 +29,61 @@ INDEXED_KINDS = ("Pod", "ResourceSlice")
 class ObjectEncoder(Protocol):
     """How objects are shown to a watcher. Equal representations share encoded events, so they must be hashable."""
 
+    @property
+    def copies(self) -> bool:
+        """Whether objects are sent as they are stored, which takes no time to speak of."""
+        ...
+
     def encode(self, stored: Stored) -> bytes: ...
 
     def event(self, event_type: str, encoded: bytes) -> bytes: ...
+
+
+class LateLine:
+    """An event that takes time to encode. That happens once for all watchers, when the first reader takes it: in a thread, if it is large."""
+
+    __slots__ = ("_encoded", "_event_type", "_representation", "_stored", "size")
+
+    def __init__(self, event_type: str, representation: ObjectEncoder, stored: Stored) -> None:
+        self._event_type = event_type
+        self._representation = representation
+        self._stored = stored
+        self._encoded: bytes | None = None
+        self.size = stored.size
+
+    def encode(self) -> bytes:
+        if self._encoded is None:
+            shown = self._representation
+            self._encoded = shown.event(self._event_type, shown.encode(self._stored))
+        return self._encoded
+
+
+Line = bytes | LateLine
+
+
+def _line(event_type: str, shown: ObjectEncoder, stored: Stored) -> Line:
+    if shown.copies:
+        return shown.event(event_type, shown.encode(stored))
+    return LateLine(event_type, shown, stored)
+
+
+class WatchedPiece:
+    """Events that a reader took together; none when the watch has ended."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def bytes_to_encode(self) -> int:
+        return sum(line.size for line in self._lines if isinstance(line, LateLine))
+
+    def encode(self) -> bytes:
+        return b"".join([line if isinstance(line, bytes) else line.encode() for line in self._lines])
 
 
 class WatchedChange:
@@ -42,25 +95,24 @@ class WatchedChange:
         self.revision = revision
         self.new = new
         self.old = old
-        self._lines: dict[tuple[str, ObjectEncoder], bytes] | None = None
+        self._lines: dict[tuple[str, ObjectEncoder], Line] | None = None
 
     @property
     def size(self) -> int:
         return self.new.size if self.new else self.old.size if self.old else 0
 
-    def line(self, event_type: str, representation: ObjectEncoder) -> bytes:
+    def line(self, event_type: str, representation: ObjectEncoder) -> Line:
         if self._lines is None:
             self._lines = {}
         found = self._lines.get((event_type, representation))
         if found is None:
             stored = self.new if event_type != DELETED else self.old and self.old.at(self.revision)
             assert stored is not None
-            found = representation.event(event_type, representation.encode(stored))
-            self._lines[event_type, representation] = found
+            found = self._lines[event_type, representation] = _line(event_type, representation, stored)
         return found
 
     def forget_lines(self) -> None:
-        """Frees the encoded lines once all watchers have them; a later watcher encodes the event again."""
+        """Frees the lines once all watchers have them; a later watcher encodes the event again."""
         self._lines = None
 
 
@@ -96,6 +148,10 @@ class Selection:
         assert self.fields_of is not None
         return stored.matches_fields(self.fields, self.fields_of)
 
+    def of(self, candidates: Iterable[Stored], most: int | None = None) -> list[Stored]:
+        """Those of the candidates that match, the first `most` of them."""
+        return list(islice((stored for stored in candidates if self.matches(stored)), most))
+
     @property
     def selects(self) -> bool:
         """Whether there is a selector: then counting the remaining items would be expensive."""
@@ -128,8 +184,8 @@ class Watcher:
         # Removes the watcher from its index; None once removed.
         self.leave: Callable[[Watcher], None] | None = None
         # Lines that come before all others: objects as they were when the watch began.
-        self._state: Iterator[bytes] = iter(())
-        self._pending: list[bytes] = []
+        self._state: Iterator[Line] = iter(())
+        self._pending: list[Line] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -153,15 +209,14 @@ class Watcher:
 
     def begin_with(self, state: Sequence[Stored]) -> None:
         """The objects are encoded when the reader takes them: all at once would take the memory of the whole state."""
-        shown = self.representation
-        self._state = (shown.event(ADDED, shown.encode(stored)) for stored in state)
+        self._state = (_line(ADDED, self.representation, stored) for stored in state)
 
-    def push(self, chunk: bytes) -> None:
-        """Adds a chunk for the reader."""
+    def push(self, line: Line) -> None:
+        """Adds a line for the reader."""
         if self.closed:
             return
-        self._pending.append(chunk)
-        self._size += len(chunk)
+        self._pending.append(line)
+        self._size += _size(line)
         if self._size > MAX_PENDING_BYTES:
             self._pending.clear()
             self._state = iter(())
@@ -178,26 +233,33 @@ class Watcher:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def take(self) -> bytes:
-        """All pending events; waits until there are some. Returns empty bytes when the watch has ended."""
-        piece, size = [], 0
-        for line in self._state:
-            piece.append(line)
-            size += len(line)
-            if size >= STATE_PIECE_BYTES:
-                break
-        if piece:
-            return b"".join(piece)
+    async def take(self) -> WatchedPiece:
+        """All pending events; waits until there are some, or until the watch has ended."""
+        if piece := self._next_of_state():
+            return WatchedPiece(piece)
         while not self._pending:
             if self.closed:
-                return b""
+                return WatchedPiece(())
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
         pending, self._pending, self._size = self._pending, [], 0
-        return pending[0] if len(pending) == 1 else b"".join(pending)
+        return WatchedPiece(pending)
+
+    def _next_of_state(self) -> Sequence[Line]:
+        piece, size = [], 0
+        for line in self._state:
+            piece.append(line)
+            size += _size(line)
+            if size >= STATE_PIECE_BYTES:
+                break
+        return piece
+
+
+def _size(line: Line) -> int:
+    return len(line) if isinstance(line, bytes) else line.size
 
 
 class WatcherIndex:

@@ -21,6 +21,7 @@ from dray.api.jsontext import go_json
 from dray.api.safe_get import mapping, part, text
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.webhooks.service_endpoints import Address, NoEndpoint, ServiceEndpoints, ServiceReference
+from dray.event_loop import loaded
 
 if TYPE_CHECKING:
     import aiohttp
@@ -87,7 +88,7 @@ class ClientConfig:
 
 
 class WebhookCaller:
-    """Keeps connections to webhooks open between calls. The HTTP client is loaded with the first call."""
+    """Keeps connections to webhooks open between calls. The HTTP client is loaded with the first call, in a thread."""
 
     def __init__(self, services: ServiceEndpoints) -> None:
         self._services = services
@@ -103,6 +104,7 @@ class WebhookCaller:
             raise CallFailed(f"{shown}: context deadline exceeded") from None
 
     async def _post(self, config: ClientConfig, question: bytes, timeout_s: int, shown: str) -> bytes:
+        await loaded("aiohttp")
         import aiohttp
 
         try:
