@@ -14,11 +14,12 @@ from tests.apiserver.conftest import Client, gold_claim
 from dray.api.codec import shape_document
 from dray.api.schemas import schema_for
 from dray.api.scheme import by_kind
+from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import LOOPBACK, Attributes
 from dray.apiserver.watch.stored_object import MOST_KEPT_BYTES, RecentDocuments, Stored, to_value
 from dray.apiserver.write import field_sets, managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, PluginChain
-from dray.apiserver.write.decoding import shaped_or_fail
+from dray.apiserver.write.decoding import decode_object, shaped_or_fail
 from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 
@@ -156,6 +157,47 @@ def _some_metadata(chance: random.Random) -> dict[str, Any]:
     }
     chosen = {name: chance.choice(values) for name, values in some.items() if chance.random() < 0.6}
     return {"name": "a", "namespace": "default", "resourceVersion": "1", **chosen}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fields_of_metadata_that_a_put_left_alone_are_taken_as_they_are(seed: int) -> None:
+    """Fields that differ, are new, have another type or mean nothing are looked at as in any body."""
+    chance, row, shared, told = random.Random(seed), by_kind("ResourceClaim"), 0, 0
+    odd: list[tuple[str, Any]] = [
+        ("generation", True),
+        ("generation", 1.0),
+        ("unknown", 1),
+        ("labels", None),
+        ("finalizers", []),
+    ]
+    for _ in range(200):
+        head = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
+        stored = shape_document({**head, "metadata": _some_metadata(chance), "spec": {}}).document
+        before = copy.deepcopy(stored)
+        metadata = {**stored["metadata"], **(_some_metadata(chance) if chance.random() < 0.3 else {})}
+        metadata |= [chance.choice(odd)] if chance.random() < 0.3 else []
+        for name in chance.sample(["finalizers", "managedFields", "labels"], 2):
+            metadata.pop(name, None)
+        body = msgspec.json.encode({**head, "metadata": metadata, "spec": {}, "status": {}})
+
+        def decoded(known: dict[str, Any] | None, body: bytes = body) -> Any:
+            try:
+                return decode_object(body, "application/json", row, "v1", before=known)
+            except ApiError as error:
+                return error.message
+
+        quick, careful = decoded(stored), decoded(None)
+        if isinstance(careful, str):
+            told += quick == careful
+            assert quick == careful
+            continue
+        found, expected = quick.document["metadata"], careful.document["metadata"]
+        assert (found, quick.problems) == (expected, careful.problems)
+        shared += any(type(value) is dict and value is stored["metadata"].get(name) for name, value in found.items())
+        found["name"] = "admission writes here"
+        assert stored == before
+    assert shared
+    assert told
 
 
 @pytest.mark.parametrize("seed", range(4))

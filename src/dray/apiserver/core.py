@@ -47,6 +47,7 @@ def may_write_first(user: User) -> bool:
 
 class WritePriority:
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._hurry_until = 0.0
         # Urgent writes since others were last started.
@@ -56,7 +57,7 @@ class WritePriority:
         """Returns when the request may start."""
         if what.verb not in WRITE_VERBS or what.plural in NEVER_DELAYED:
             return
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if request.headers.get("priority") == MOST_URGENT and may_write_first(user):
             self._hurry_until = loop.time() + URGENT_FOR_S
             self._urgent += 1
@@ -71,7 +72,7 @@ class WritePriority:
 
     def _begin(self) -> None:
         """Starts the oldest waiting writes; all of them, if no urgent write came lately."""
-        loop, waiting = asyncio.get_running_loop(), self._waiting
+        loop, waiting = self._loop, self._waiting
         left = max(1, self._urgent) if loop.time() < self._hurry_until else len(waiting)
         self._urgent = 0
         while waiting and left:

@@ -81,6 +81,7 @@ class FramePipe(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -125,7 +126,7 @@ class FramePipe(asyncio.Protocol):
         """With everything else of this turn; into nothing, once the other end is gone."""
         batch = self._batch
         if not batch:
-            asyncio.get_running_loop().call_soon(self._send_batch)
+            self._loop.call_soon(self._send_batch)
         batch.append(frame)
         if len(batch) >= MOST_IN_A_BATCH:
             self._send_batch()

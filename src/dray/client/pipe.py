@@ -52,6 +52,7 @@ class PipeTransport:
     def __init__(self) -> None:
         self.pipe = FramePipe(self._take, self._lose)
         self.lost = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, _WaitingCall] = {}
         self._streams: dict[int, _Stream] = {}
@@ -93,9 +94,8 @@ class PipeTransport:
     def _ask(self, number: int, call: Call) -> asyncio.Future[Answered]:
         if not self.pipe.is_open:
             raise ServerUnreachable("the connection is closed")
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answered] = loop.create_future()
-        late_at = loop.time() + call.timeout_s
+        answer: asyncio.Future[Answered] = self._loop.create_future()
+        late_at = self._loop.time() + call.timeout_s
         self._waiting[number] = (answer, late_at, call.timeout_s)
         if self._timer is None or late_at < self._timer.when():
             self._set_timer(late_at)
@@ -112,11 +112,11 @@ class PipeTransport:
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at, self._give_up_late)
+        self._timer = self._loop.call_at(at, self._give_up_late)
 
     def _give_up_late(self) -> None:
         self._timer = None
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for number, (answer, late_at, timeout_s) in list(self._waiting.items()):
             if late_at <= now:
                 self._drop(number)
@@ -128,7 +128,7 @@ class PipeTransport:
     async def _lines(self, stream: _Stream) -> AsyncIterator[bytes]:
         while not stream.has_ended or stream.lines:
             if not stream.lines:
-                stream.waiter = asyncio.get_running_loop().create_future()
+                stream.waiter = self._loop.create_future()
                 await stream.waiter
             while stream.lines:
                 line = stream.lines.popleft()

@@ -125,6 +125,8 @@ class GroupCommit:
         self.recent: dict[str, tables.Row | None] = {}
         self._waiting: deque[PendingCommit] = deque()
         self._disk = DiskCommit(connection)
+        # Kept, since Python asks the system for the number of the process each time it is asked for the running loop.
+        self._loop = asyncio.get_running_loop()
         self._gathering_since = 0.0
         self._gathered = 0
         self._busy = False
@@ -135,13 +137,12 @@ class GroupCommit:
         self._closed = False
 
     def submit(self, operations: Sequence[Operation], preconditions: Sequence[Precondition]) -> asyncio.Future[int]:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[int] = loop.create_future()
+        done: asyncio.Future[int] = self._loop.create_future()
         if self._closed:
             done.set_exception(StoreUnavailable("the store is closed"))
             return done
         self._waiting.append(PendingCommit(operations, preconditions, done))
-        self._schedule(loop)
+        self._schedule()
         return done
 
     def rows(self, keys: Sequence[str]) -> list[tables.Row | None] | None:
@@ -180,10 +181,10 @@ class GroupCommit:
         self._closed = True
         self._disk.close()
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule(self) -> None:
         if not self._busy and not self._scheduled:
             self._scheduled = True
-            loop.call_soon(self._start_group)
+            self._loop.call_soon(self._start_group)
 
     def _start_group(self) -> None:
         self._scheduled = False
@@ -191,7 +192,7 @@ class GroupCommit:
         if self._busy or self._jobs_waiting or not self._waiting:
             return
         if self._more_is_coming():
-            self._schedule(asyncio.get_running_loop())
+            self._schedule()
             return
         self._busy = True
         self._idle.clear()
@@ -313,4 +314,4 @@ class GroupCommit:
         self._busy = False
         self._idle.set()
         if self._waiting:
-            self._schedule(asyncio.get_running_loop())
+            self._schedule()

@@ -505,6 +505,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.revision = 0
+        self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def reach(self, revision: int) -> None:
@@ -523,7 +524,7 @@ class Progress:
     async def wait_for(self, revision: int) -> None:
         if self.revision >= revision:
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((revision, future))
         await future
 
