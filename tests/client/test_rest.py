@@ -197,6 +197,21 @@ async def test_apply_names_its_manager():
     assert json.loads(call.body)["kind"] == "Pod"
 
 
+@pytest.mark.parametrize("finalizers", [["example.com/f"], None])
+async def test_what_a_write_returns_has_no_managed_fields_and_all_the_rest(finalizers):
+    owner = {"manager": "me", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+    metadata = {"namespace": "ns", "name": "c", "resourceVersion": "5", "finalizers": finalizers}
+    document = {"kind": "ResourceClaim", "metadata": {**metadata, "managedFields": [owner]}, "spec": {"devices": {}}}
+    client, _ = a_client([ok(document)] * 5)
+    read = await client.get(CLAIMS, "c", "ns")
+    assert read.metadata.managed_fields
+    expected = msgspec.structs.replace(read, metadata=msgspec.structs.replace(read.metadata, managed_fields=()))
+    assert await client.create(CLAIMS, document) == expected
+    assert await client.update_status(CLAIMS, read) == expected
+    assert await client.patch(CLAIMS, "c", {}, "ns") == expected
+    assert await client.apply(CLAIMS, {"metadata": metadata}, field_manager="me") == expected
+
+
 async def test_delete_sends_preconditions_grace_and_policy():
     client, transport = a_client([ok({})])
     await client.delete(PODS, "p", "ns", uid="u", revision="4", grace_seconds=0, propagation="Orphan")

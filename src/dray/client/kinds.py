@@ -288,16 +288,32 @@ _MetadataText: Any = struct_like(ObjectMeta, "MetadataText", {"managed_fields": 
 _NO_METADATA = _MetadataText()
 
 
+@lru_cache(maxsize=256)
+def _text_of(struct: type[T]) -> Any:
+    """The struct without `managedFields`, which are half of the text."""
+    return struct_like(cast(Any, struct), f"{struct.__name__}Text", {"metadata": (_MetadataText, _NO_METADATA)})
+
+
+def _whole(struct: type[T], text: Any) -> T:
+    fields = asdict(text)
+    fields["metadata"] = ObjectMeta(**asdict(fields["metadata"]))
+    return struct(**fields)
+
+
+def decode_written(kind: Kind[T], body: bytes) -> T:
+    """The answer to a write, without `managedFields`; see `trimmed`."""
+    try:
+        return _whole(kind.type, _decoder(_text_of(kind.type)).decode(body))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, QuantityError):
+        return trimmed(decode_object(kind, body))
+
+
 def _event_decoder(struct: type[T]) -> Callable[[bytes], WatchEvent[T]]:
-    """Reads events without `managedFields` in the first place, which are half of the text."""
-    text: Any = struct_like(cast(Any, struct), f"{struct.__name__}Text", {"metadata": (_MetadataText, _NO_METADATA)})
-    decode = _decoder(WatchEvent[text]).decode
+    decode = _decoder(WatchEvent[_text_of(struct)]).decode  # type: ignore[misc]
 
     def read(frame: bytes) -> WatchEvent[T]:
         event = decode(frame)
-        fields = asdict(event.object)
-        fields["metadata"] = ObjectMeta(**asdict(fields["metadata"]))
-        return WatchEvent(event.type, struct(**fields))
+        return WatchEvent(event.type, _whole(struct, event.object))
 
     return read
 

@@ -18,7 +18,16 @@ import msgspec
 from dray.api import codec
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.client.kinds import PODS, ApiObject, Kind, WatchEvent, decode_object, decode_page, event_decoder
+from dray.client.kinds import (
+    PODS,
+    ApiObject,
+    Kind,
+    WatchEvent,
+    decode_object,
+    decode_page,
+    decode_written,
+    event_decoder,
+)
 from dray.client.transport import JSON, URGENT, Answer, Call, Transport
 from dray.clock import Clock, RealClock
 
@@ -158,12 +167,12 @@ class Client:
         async with self.transport.stream(call) as frames:
             yield _events(frames, event_decoder(kind))
 
-    # --- writing
+    # --- writing: the objects that are returned have no managedFields, as those of a watch
 
     async def create(self, kind: Kind[T], obj: T | Document, namespace: str = "") -> T:
         namespace = namespace or _metadata_field(obj, "namespace")
         answer = await self._call("POST", kind, namespace, body=_encode(obj))
-        return decode_object(kind, answer.body)
+        return decode_written(kind, answer.body)
 
     async def update(self, kind: Kind[T], obj: T | Document, *, subresource: str = "") -> T:
         """PUT: the whole object, refused if `metadata.resourceVersion` is no longer the stored one."""
@@ -171,7 +180,7 @@ class Client:
             raise TypeError(f"{kind.name} structs are views: patch it, or update its document")
         namespace, name = _metadata_field(obj, "namespace"), _metadata_field(obj, "name")
         answer = await self._call("PUT", kind, namespace, name, subresource, body=_encode(obj))
-        return decode_object(kind, answer.body)
+        return decode_written(kind, answer.body)
 
     async def update_status(self, kind: Kind[T], obj: T | Document) -> T:
         return await self.update(kind, obj, subresource="status")
@@ -193,7 +202,7 @@ class Client:
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         query = {"fieldManager": field_manager} if field_manager else {}
         answer = await self._call("PATCH", kind, namespace, name, subresource, query, _encode_patch(patch), patch_type)
-        return decode_object(kind, answer.body)
+        return decode_written(kind, answer.body)
 
     async def apply(
         self, kind: Kind[T], document: Document, *, field_manager: str, force: bool = False, subresource: str = ""
@@ -205,7 +214,7 @@ class Client:
         answer = await self._call(
             "PATCH", kind, namespace, name, subresource, query, codec.encode_document(document), APPLY_PATCH
         )
-        return decode_object(kind, answer.body)
+        return decode_written(kind, answer.body)
 
     async def delete(
         self,
