@@ -20,6 +20,16 @@ def sums_of(space: SumSpace, draws: list[tuple[int, ...]], count: int) -> Sums:
     return layers[count]
 
 
+@settings(deadline=None, max_examples=200)
+@given(st.data(), st.integers(1, 5))
+def test_layers_have_the_sums_of_each_number_of_devices(data: st.DataObject, most: int) -> None:
+    draws = data.draw(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=7))
+    limits = data.draw(st.tuples(st.integers(0, 60), st.integers(0, 60)))
+    for space in (BoxSpace.of((0, 1), draws, limits), LineSpace.of(0, 1, draws, limits)):
+        if space is not None:
+            assert space.layers(draws, most) == [sums_of(space, draws, count) for count in range(most + 1)]
+
+
 def fits(draws: list[tuple[int, ...]], count: int, left: tuple[int, ...]) -> bool:
     return any(
         all(sum(column) <= most for column, most in zip(zip(*chosen, strict=True), left, strict=True))

@@ -68,7 +68,7 @@ class CounterState:
         self.seen = -1
         self.available = list(counters.totals)
         self.charged: set[str] = set()
-        self.overdrawn = any(amount < 0 for amount in self.available)
+        self.overdrawn = min(self.available, default=0) < 0
 
 
 class PoolUse:
@@ -155,7 +155,7 @@ class PoolUse:
                 changes = self.allocated()
             for device in changes:
                 self._charge(state, counters, device)
-            state.overdrawn = any(amount < 0 for amount in state.available)
+            state.overdrawn = min(state.available, default=0) < 0
             state.seen = self.version
         return state
 

@@ -14,6 +14,7 @@ from dray.api.dra.pools import DeviceID, PoolID, newest_by
 from dray.api.dra.taints import selects_device
 from dray.api.resource import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
 
+_name_of = attrgetter("name")
 _draws_of = attrgetter("consumes_counters")
 _groups_of = attrgetter("compatibility_groups")
 
@@ -209,7 +210,7 @@ class PoolView:
             self.devices += compiled.devices
             self.slices += [compiled] * len(compiled.devices)
             kinds += compiled.kinds
-        self.names = [device.name for device in self.devices]
+        self.names: list[str] = list(map(_name_of, self.devices))
         self.positions = dict(zip(self.names, range(len(self.names)), strict=True))
         self.is_per_device = any(compiled.spec.per_device_node_selection for compiled in slices)
         self.shape: Shape = shapes.shape_of(tuple(kinds))

@@ -57,6 +57,10 @@ class SumSpace(Protocol):
         """Adds `amounts` to each sum of a set; sums beyond the limits are dropped."""
         ...
 
+    def layers(self, draws: Sequence[Amounts], most: int) -> list[Sums]:
+        """For each number of devices up to `most` the sums that so many of `draws` reach."""
+        ...
+
     def is_within(self, reached: Sums, left: Amounts) -> bool:
         """Whether some sum is at most `left`."""
         ...
@@ -135,19 +139,35 @@ class BoxSpace:
         return cls((counter,), (step,), (most // step,))
 
     def adding(self, amounts: Amounts) -> Callable[[Sums], Sums]:
-        shift = 0
-        for counter, step, limit, stride in zip(self._counters, self._steps, self._limits, self._strides, strict=True):
-            amount = amounts[counter] // step
-            if amount > limit:
-                return lambda reached: NO_WAY
-            shift += amount * stride
-        every = self._all
+        shift, every = self._shift(amounts), self._all
+        if shift is None:
+            return lambda reached: NO_WAY
 
         def add(reached: Sums) -> Sums:
             moved = reached[0] << shift & every if reached else 0
             return {0: moved} if moved else NO_WAY
 
         return add
+
+    def layers(self, draws: Sequence[Amounts], most: int) -> list[Sums]:
+        sets, every, highest = [1] + [0] * most, self._all, 0
+        for amounts in draws:
+            shift = self._shift(amounts)
+            if shift is not None:
+                highest = min(highest + 1, most)
+                for k in range(highest, 0, -1):
+                    sets[k] |= sets[k - 1] << shift & every
+        return [{0: reached} if reached else NO_WAY for reached in sets]
+
+    def _shift(self, amounts: Amounts) -> int | None:
+        """How far `amounts` move each sum; None if they alone are beyond the limits."""
+        shift = 0
+        for counter, step, limit, stride in zip(self._counters, self._steps, self._limits, self._strides, strict=True):
+            amount = amounts[counter] // step
+            if amount > limit:
+                return None
+            shift += amount * stride
+        return shift
 
     def is_within(self, reached: Sums, left: Amounts) -> bool:
         lefts = [left[counter] // step for counter, step in zip(self._counters, self._steps, strict=True)]
@@ -207,6 +227,15 @@ class LineSpace:
 
         return add
 
+    def layers(self, draws: Sequence[Amounts], most: int) -> list[Sums]:
+        found = [NOTHING] + [NO_WAY] * most
+        for amounts in draws:
+            add = self.adding(amounts)
+            for k in range(most, 0, -1):
+                if found[k - 1]:
+                    found[k] = joined(found[k], add(found[k - 1]))
+        return found
+
     def is_within(self, reached: Sums, left: Amounts) -> bool:
         a, b, c = self._line
         limit = min(left[self._x] // self._step, self._limit)
@@ -247,12 +276,7 @@ def most_within(draws: tuple[tuple[int, ...], ...], left: tuple[int, ...], most:
     """
     for space in spaces_of(draws, left):
         if work_of(space, len(draws), most) <= MOST_WORK_AT_ONCE:
-            layers = [NOTHING] + [NO_WAY] * most
-            for amounts in draws:
-                add = space.adding(amounts)
-                for k in range(most, 0, -1):
-                    if layers[k - 1]:
-                        layers[k] = joined(layers[k], add(layers[k - 1]))
+            layers = space.layers(draws, most)
             while not space.is_within(layers[most], left):
                 most -= 1
     return most

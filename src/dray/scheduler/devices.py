@@ -1,6 +1,7 @@
 """Devices as the scheduler knows them: what is published, what is taken and which claims there are, with its own newer writes."""
 
 from collections.abc import Callable, Iterable, Iterator, Set
+from operator import attrgetter
 
 from dray.accounting import Policy, manages_node_resources
 from dray.accounting.devices import DeviceIndex
@@ -21,6 +22,9 @@ from dray.scheduler.framework.filtering import (
 )
 from dray.scheduler.framework.interface import NodeFacet
 from dray.scheduler.nodes import NodeList, NodeState
+
+_resources_of = attrgetter("node_allocatable_resources")
+_mappings_of = attrgetter("node_allocatable_resource_mappings")
 
 ClaimChange = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 """Told the claim before and after; None where there is none."""
@@ -216,14 +220,12 @@ class DeviceState:
         self._pool_slices.discard(name)
 
     def _note_needs(self, published: ResourceSlice) -> None:
-        needs = any(
-            device.node_allocatable_resources or device.node_allocatable_resource_mappings
-            for device in published.spec.devices
-        )
+        devices = published.spec.devices
+        needs = any(map(_resources_of, devices)) or any(map(_mappings_of, devices))
         (self._needing_slices.add if needs else self._needing_slices.discard)(published.metadata.name)
         pools = needs and any(
             mapping.accounting_policy == Policy.CONSUME_FROM
-            for device in published.spec.devices
+            for device in devices
             for mapping in device.node_allocatable_resource_mappings.values()
         )
         (self._pool_slices.add if pools else self._pool_slices.discard)(published.metadata.name)
