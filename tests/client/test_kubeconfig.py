@@ -93,6 +93,7 @@ def test_several_files_are_one_and_the_first_wins(tmp_path, monkeypatch):
     ("content", "message"),
     [
         pytest.param("[1, 2", "not YAML", id="not-yaml"),
+        pytest.param("[" * 5000, "not YAML", id="nested-without-end"),
         pytest.param("- a", "not a mapping", id="a-list"),
         pytest.param("{}", "no current-context", id="empty"),
         pytest.param(

@@ -178,7 +178,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         config = yaml.safe_load(path.read_text())
     except OSError as error:
         raise KubeconfigError(f"kubeconfig: {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise KubeconfigError(f"kubeconfig {path}: not YAML: {error}") from None
     if not isinstance(config, Mapping):
         raise KubeconfigError(f"kubeconfig {path}: not a mapping")
