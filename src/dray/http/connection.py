@@ -148,6 +148,42 @@ class HttpConnection(asyncio.Protocol):
     answers the problem with the sender, or nothing.
     """
 
+    # A watch holds a connection, so there are thousands: a dictionary of these would take a kilobyte each.
+    __slots__ = (
+        "_ahead",
+        "_ahead_bytes",
+        "_body",
+        "_body_expected",
+        "_body_size",
+        "_check_sender",
+        "_checking",
+        "_deadline",
+        "_has_begun",
+        "_head_size",
+        "_headers",
+        "_held",
+        "_in_head",
+        "_is_closing",
+        "_loop",
+        "_odd_method",
+        "_open_connections",
+        "_over_limit",
+        "_parser",
+        "_reading_paused",
+        "_repeated",
+        "_request",
+        "_room",
+        "_serve",
+        "_since_body",
+        "_target",
+        "_timer",
+        "_transport",
+        "on_lost",
+        "peer",
+        "serving",
+        "tunnel",
+    )
+
     def __init__(
         self,
         serve: Callable[[HttpRequest, HttpConnection], Awaitable[None]],
