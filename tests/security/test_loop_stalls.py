@@ -173,6 +173,7 @@ REQUESTS: dict[str, tuple[str, str, Any, str]] = {
     "a long YAML binding": ("POST", f"{PODS}/there/binding", yaml_list(500_000), "application/yaml"),
     "a long YAML request for a token": ("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", yaml_list(500_000), "application/yaml"),
     "a long YAML scale": ("PUT", "/apis/apps/v1/namespaces/default/deployments/missing/scale", yaml_list(500_000), "application/yaml"),
+    "a review of a user with much to say": ("POST", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews", {"spec": {"user": "u", "extra": {f"k{n}": ["a"] for n in range(60_000)}, "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}}, JSON),
     "a review of much": ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "labelSelector": {"requirements": [{"key": f"k{n}", "operator": "In", "values": ["a"]} for n in range(20_000)]}}}}, JSON),
 }  # fmt: skip
 
@@ -259,6 +260,22 @@ async def test_a_small_request_about_large_objects_does_not_stop_the_loop(attack
     assert {name: s for name, s in found.items() if s >= LONGEST_S} == {}
 
 
+async def test_the_scale_of_a_large_workload_does_not_stop_the_loop(attacked: Client) -> None:
+    environment = [{"name": f"E{n}", "value": "v"} for n in range(70_000)]
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "env": environment}]},
+    }
+    deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    assert (await attacked.post("/apis/apps/v1/namespaces/default/deployments", deployment)).status == 201
+    with loop_stalls() as stalls:
+        path = "/apis/apps/v1/namespaces/default/deployments/d/scale"
+        shown = await asyncio.create_task(attacked.get(path))
+        changed = await asyncio.create_task(attacked.send("PATCH", path, {"spec": {"replicas": 3}}, content_type=MERGE))
+    assert (shown.body["spec"], changed.body["spec"]) == ({"replicas": 1}, {"replicas": 3})
+    assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
 async def test_yaml_has_a_length(attacked: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(representations, "MOST_YAML", 1000)
     await attacked.post(MAPS, {**a_map("longer"), "data": {"a": "b" * 1000}})
@@ -317,6 +334,30 @@ async def test_a_policy_of_many_long_expressions_does_not_stop_the_loop(attacked
         allowed = await asyncio.create_task(attacked.send("POST", MAPS, a_map("m1"), user=TENANT))
         refused = await asyncio.create_task(attacked.send("POST", MAPS, a_map("n7"), user=TENANT))
     assert (written.status, allowed.status, refused.status) == (201, 201, 422), (written.body, allowed.body)
+    assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+async def test_many_labels_beside_many_webhooks_do_not_stop_the_loop(attacked: Client) -> None:
+    """Each webhook and each policy asks for the labels, before it is known whether it means the object at all."""
+    secrets = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}
+    webhooks = [
+        {
+            "name": f"w{number}.example.com",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "rules": [secrets],
+            "objectSelector": {"matchLabels": {"k1": "v"}},
+        }
+        for number in range(60)
+    ]
+    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    assert (await attacked.post(configurations, {"metadata": {"name": "w"}, "webhooks": webhooks})).status == 201
+    method, path, document, _ = REQUESTS["many labels"]
+    headers = {"user-agent": "test", "content-type": JSON}
+    request = Request(method, path, "", headers, json.dumps(document).encode(), user=TENANT)
+    with loop_stalls() as stalls:
+        assert (await asyncio.create_task(attacked.running.server.handle(request))).status == 201
     assert stalls.longest_s < LONGEST_S, stalls.longest
 
 

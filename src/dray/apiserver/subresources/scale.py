@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dray.api.scheme import Resource
 from dray.apiserver import errors
-from dray.apiserver.core import Core, in_thread_if_large
+from dray.apiserver.core import QUICK, Core, in_thread_if_large
 from dray.apiserver.read.workload_cells import selector_text
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -40,8 +40,8 @@ class Scales:
         self._core = core
         self._writer = writer
 
-    def show(self, row: Resource, stored: Stored) -> bytes:
-        return encode(scale_of(row, stored.document()))
+    async def show(self, row: Resource, stored: Stored) -> bytes:
+        return await in_thread_if_large(stored.size // QUICK, lambda: encode(scale_of(row, stored.document())))
 
     async def replace(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "UpdateOptions")

@@ -151,8 +151,7 @@ def _shown(plain: Any) -> Document:
 
 def _named_user(review: Document) -> User:
     name, groups = text(review, "spec", "user"), strings(review, "spec", "groups")
-    said = mapping(review, "spec", "extra")
-    extra = {key.lower(): tuple(strings(said, key)) for key in said}
+    extra = {key.lower(): tuple(values or ()) for key, values in mapping(review, "spec", "extra").items()}
     return User(name, tuple(groups), text(review, "spec", "uid"), extra)
 
 

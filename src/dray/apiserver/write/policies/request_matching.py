@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from dray.api.safe_get import labels_of, mapping, mappings, strings, text
+from dray.api.safe_get import mapping, mappings, strings, text
 from dray.api.scheme import RESOURCES, Resource, by_plural
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
@@ -46,10 +46,15 @@ def matched_by(resources: Document, admission: Admission, namespace: Document | 
 
 def selects_request(resources: Document, admission: Admission, namespace: Document | None) -> bool:
     """Whether `namespaceSelector` and `objectSelector` select the request."""
-    if namespace is not None and not selects(mapping(resources, "namespaceSelector"), labels_of(namespace)):
+    if namespace is not None and not selects(mapping(resources, "namespaceSelector"), _labels(namespace)):
         return False
     selector = mapping(resources, "objectSelector")
-    return not selector or any(selects(selector, labels_of(found)) for found in _objects_of(admission))
+    return not selector or any(selects(selector, _labels(found)) for found in _objects_of(admission))
+
+
+def _labels(document: Document) -> Document:
+    """No copy: an object can have as many labels as a request has room for, and each webhook and policy asks for them."""
+    return mapping(document, "metadata", "labels")
 
 
 def _objects_of(admission: Admission) -> list[Document]:
