@@ -33,9 +33,13 @@ def write_private(path: Path, content: bytes) -> None:
 
 def make_folder(path: Path, mode: int) -> None:
     """Creates the folder and its missing parents with at most this mode; those that exist stay as they are."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(mode, exist_ok=True)
+    missing = []
+    folder = path
+    while not folder.exists() and folder != folder.parent:
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(mode, exist_ok=True)
 
 
 def private_folder(path: Path) -> None:

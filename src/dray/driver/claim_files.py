@@ -7,6 +7,7 @@ answers as before and can still unprepare them. Records are what a driver itself
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,9 +66,12 @@ class CdiFiles:
         return self._directory / f"{self._driver}-{safe_file_part(claim_uid)}.json"
 
 
+_UNSAFE = re.compile(r"[^\w-]")
+
+
 def safe_file_part(text: str) -> str:
     """Makes unchecked text safe as a part of a file name: no separators, and no dots that lead to another folder."""
-    return "".join(character if character.isalnum() or character in "-_" else "_" for character in text)
+    return _UNSAFE.sub("_", text)
 
 
 log = logging.getLogger(__name__)
