@@ -3,16 +3,19 @@
     python benchmarks/compare.py OTHER [room ...] [--rounds 5] [--counted] [--json FILE]
 
 Each round runs a room once in each checkout, each with the Python of its own `.venv`, and the next round begins with the other
-one. The best number of all rounds counts on both sides: it is the one that the rest of the machine disturbed least. With `--counted`
+one. The best number of all rounds counts on both sides: it is the one that the rest of the machine disturbed least. Both are compiled before
+the first round, into a folder that is gone afterwards: a checkout that compiles its modules at each start is slower and larger. With `--counted`
 times are executed bytecode instructions (see `counted.py`): on a busy machine only those can be compared.
 Exit status 1 says that a number is more than `--most` times the other checkout's.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +50,25 @@ class Compared:
 Numbers = dict[tuple[str, str, str], float]
 
 
-def measured(checkout: Path, room: str, counted: bool) -> Numbers:
+def compiled(checkouts: Iterable[Path], cache: Path) -> dict[str, str]:
+    """The environment in which a checkout finds its modules compiled."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(cache)
+    for checkout in checkouts:
+        folders = [checkout / "src", *(checkout / ".venv/lib").glob("python*/site-packages")]
+        command: list[str | Path] = [checkout / ".venv/bin/python", "-m", "compileall", "-qq", *folders]
+        # A package may bring files for another Python, which do not compile.
+        subprocess.run(command, env=environment, check=False)
+    return environment
+
+
+def measured(checkout: Path, room: str, counted: bool, environment: dict[str, str]) -> Numbers:
     """The numbers of one run of one room; a benchmark that missed its limit is still measured."""
     with tempfile.TemporaryDirectory(prefix="dray-compare-") as directory:
         rows = Path(directory) / "rows.json"
         arguments = [HERE / "counted.py", checkout, room, rows] if counted else ["run.py", room, "--json", rows]
         command = [checkout / ".venv/bin/python", *arguments]
-        subprocess.run(command, cwd=checkout / "benchmarks", stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(command, cwd=checkout / "benchmarks", stdout=subprocess.DEVNULL, env=environment, check=False)
         if not rows.exists():
             raise SystemExit(f"{room} failed in {checkout}")
         found = json.loads(rows.read_text())["rows"]
@@ -72,12 +87,14 @@ def best(one: Numbers, other: Numbers) -> Numbers:
     return other | better
 
 
-def compare(before: Path, after: Path, room: str, rounds: int, counted: bool) -> list[Compared]:
+def compare(
+    before: Path, after: Path, room: str, rounds: int, counted: bool, environment: dict[str, str]
+) -> list[Compared]:
     """The rows that both checkouts have, in the order of this one."""
     numbers: dict[Path, Numbers] = {before: {}, after: {}}
     for turn in range(rounds):
         for checkout in (before, after) if turn % 2 == 0 else (after, before):
-            numbers[checkout] = best(measured(checkout, room, counted), numbers[checkout])
+            numbers[checkout] = best(measured(checkout, room, counted, environment), numbers[checkout])
     old = numbers[before]
     return [Compared(*key, old[key], value) for key, value in numbers[after].items() if key in old]
 
@@ -93,13 +110,18 @@ def main() -> int:
     args = parser.parse_args()
     rooms = args.rooms or sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
     rows: list[Compared] = []
-    for room in rooms:
-        compared = compare(args.other.resolve(), HERE.parent.resolve(), room, args.rounds, args.counted)
-        for row in compared:
-            print(row.line(), flush=True)
-        rows += compared
-        if args.json:
-            args.json.write_text(json.dumps([[row.room, row.name, row.unit, row.before, row.after] for row in rows]))
+    before, after = args.other.resolve(), HERE.parent.resolve()
+    with tempfile.TemporaryDirectory(prefix="dray-compiled-") as cache:
+        environment = compiled((before, after), Path(cache))
+        for room in rooms:
+            compared = compare(before, after, room, args.rounds, args.counted, environment)
+            for row in compared:
+                print(row.line(), flush=True)
+            rows += compared
+            if args.json:
+                args.json.write_text(
+                    json.dumps([[row.room, row.name, row.unit, row.before, row.after] for row in rows])
+                )
     worse = [row for row in rows if row.ratio > args.most]
     print(f"{len(rows)} numbers, {len(worse)} more than {args.most:g} times those of {args.other}")
     return 1 if worse else 0
