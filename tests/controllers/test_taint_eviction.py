@@ -221,7 +221,7 @@ async def test_a_toleration_without_seconds_keeps_the_pod_for_ever(cluster):
 
 
 async def test_L1_a_toleration_with_seconds_is_waited_for(cluster):
-    await a_user(cluster, tolerations=[tolerating(tolerationSeconds=2)])
+    await a_user(cluster, tolerations=[tolerating(tolerationSeconds=4)])
     await publish(cluster, tainted_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
     await cluster.quiet()

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 from tests.driver.publisher_rig import DRIVER, NODE, OWNER, PublisherRig, devices
 from tests.effort import counted_calls
+from tests.waiting import eventually
 
 from dray.api.quantity import Quantity
 from dray.api.resource import (
@@ -102,6 +103,7 @@ async def test_what_others_delete_comes_back_after_half_a_minute(rig):
     await rig.pass_time(20)
     assert await rig.slices() == []
     await rig.pass_time(15)
+    await eventually(rig.slices, "the slice to be back")
     (again,) = await rig.slices()
     assert again.spec.devices == stored.spec.devices
 
