@@ -13,9 +13,8 @@ from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 from dray.api.scheme import by_kind
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.watch import watch_requests, watchers
+from dray.apiserver.watch import watchers
 from dray.clock import SimulatedClock
-from dray.store.interface import Delete
 from dray.store.sqlite import SqliteStore
 
 
@@ -200,25 +199,6 @@ async def test_one_stream_is_in_revision_order(server: Client) -> None:
         revisions.append(int(event["object"]["metadata"]["resourceVersion"]))
     assert revisions == sorted(set(revisions))
     await events.close()
-
-
-@pytest.mark.parametrize("at_once", [1, 256])
-async def test_changes_of_one_revision_are_all_seen(
-    server: Client, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    """As of keys that expire together in etcd."""
-    monkeypatch.setattr(watch_requests, "EVENTS_AT_ONCE", at_once)
-    names = ["a", "b", "c"]
-    for name in names:
-        made = await server.post(CLAIMS, gold_claim(name))
-    path = f"{CLAIMS}?watch=1&resourceVersion={made.body['metadata']['resourceVersion']}"
-    live = await server.watch(path)
-    cache = server.core.cache(by_kind("ResourceClaim"))
-    await server.store.commit([Delete(cache.key("default", name)) for name in names], [])
-    await server.post(CLAIMS, gold_claim("d"))
-    expected = [*(("DELETED", name) for name in names), ("ADDED", "d")]
-    assert await live.take(4) == expected
-    assert await (await server.watch(path)).take(4) == expected
 
 
 async def test_old_versions_share_the_watch(server: Client) -> None:

@@ -8,10 +8,10 @@ import heapq
 import itertools
 import resource
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from random import Random
 from typing import Any
 
@@ -93,11 +93,11 @@ class TableWatcher(Watcher):
         super().begin_with(state[1:])
         self._state = chain(first, self._state)
 
-    def offer(self, event: WatchedChange) -> bool:
-        is_sent = super().offer(event)
-        if is_sent:
+    def offer(self, event: WatchedChange) -> None:
+        before = self.revision
+        super().offer(event)
+        if self.revision != before:
             self._forget_columns()
-        return is_sent
 
     def _forget_columns(self) -> None:
         if isinstance(self.representation, Table) and self.representation.with_columns:
@@ -192,28 +192,26 @@ class WatchRequests:
 
         When it returns, not one event is missing. Others take their turn after every few events.
         """
-        revision = watcher.revision
         while True:
-            if revision < cache.complete_after:
-                revision = await self._read_history(watcher, cache, revision)
-            few = list(_first_revisions(cache.events_after(revision), EVENTS_AT_ONCE))
+            if watcher.revision < cache.complete_after:
+                await self._read_history(watcher, cache)
+            few = list(islice(cache.events_after(watcher.revision), EVENTS_AT_ONCE))
             for event in few:
                 watcher.offer(event)
+            if few:
+                watcher.revision = few[-1].revision
             if len(few) < EVENTS_AT_ONCE:
                 return
-            revision = few[-1].revision
             await asyncio.sleep(0)
 
-    async def _read_history(self, watcher: Watcher, cache: KindCache, revision: int) -> int:
-        """Returns the revision of the last event."""
-        async with contextlib.aclosing(self._core.store.watch(cache.prefix, revision)) as batches:
+    async def _read_history(self, watcher: Watcher, cache: KindCache) -> None:
+        async with contextlib.aclosing(self._core.store.watch(cache.prefix, watcher.revision)) as batches:
             async for batch in batches:
                 for change in batch.changes:
                     watcher.offer(cache.event(change))
-                revision = max(revision, batch.revision)
+                watcher.revision = max(watcher.revision, batch.revision)
                 if batch.revision >= cache.complete_after:
                     break
-        return revision
 
     def _too_old(self, watcher: Watcher, gone: Compacted) -> None:
         error = errors.expired(f"too old resource version: {gone.requested} ({gone.compacted})")
@@ -259,13 +257,3 @@ class WatchRequests:
     def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None, revision: int) -> None:
         shown: Representation = watcher.representation  # type: ignore[assignment]
         watcher.push(shown.event(BOOKMARK, shown.bookmark(revision, annotations)))
-
-
-def _first_revisions(events: Iterator[WatchedChange], count: int) -> Iterator[WatchedChange]:
-    """The first `count` events, and those that have the revision of the last one."""
-    last = 0
-    for number, event in enumerate(events):
-        if number >= count and event.revision != last:
-            return
-        last = event.revision
-        yield event

@@ -189,12 +189,13 @@ class Watcher:
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    def offer(self, event: WatchedChange) -> bool:
-        """Whether the reader gets the event. Several can have one revision: keys that expire together in etcd."""
-        event_type = self.type_of(event) if event.revision > self.revision else ""
+    def offer(self, event: WatchedChange) -> None:
+        if event.revision <= self.revision:
+            return
+        event_type = self.type_of(event)
         if event_type:
             self.push(event.line(event_type, self.representation))
-        return bool(event_type)
+            self.revision = event.revision
 
     def type_of(self, event: WatchedChange) -> str:
         """The event type for this watcher: an object that starts to match is added, one that stops is deleted."""
