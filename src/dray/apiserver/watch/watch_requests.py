@@ -116,6 +116,8 @@ class WatchStream:
 
     async def __anext__(self) -> bytes:
         piece = await self._watcher.take()
+        if (line := piece.only_line) is not None:
+            return line
         if not piece:
             await self.aclose()
             raise StopAsyncIteration

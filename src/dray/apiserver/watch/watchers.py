@@ -79,6 +79,12 @@ class WatchedPiece:
         return bool(self._lines)
 
     @property
+    def only_line(self) -> bytes | None:
+        """The whole of a usual piece: one event that is encoded already."""
+        lines = self._lines
+        return lines[0] if len(lines) == 1 and isinstance(lines[0], bytes) else None
+
+    @property
     def bytes_to_encode(self) -> int:
         return sum(line.size for line in self._lines if isinstance(line, LateLine))
 
