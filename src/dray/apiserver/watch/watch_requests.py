@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import itertools
 import resource
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from random import Random
 from typing import Any
 
@@ -61,7 +60,7 @@ class Timers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = itertools.count()
+        self._order = count()
         self._task: asyncio.Task[None] | None = None
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:

@@ -229,6 +229,7 @@ def shaped_or_fail(
     reading = shape_document(rest, duplicates, api_version=api_version, kind=kind)
     document = reading.document
     if fields:
+        # In the stored order. What shaping fills in where a field is absent, the stored fields have already.
         document["metadata"] = {**fields, **document["metadata"], **fields}
     if kept:
         whole = document | kept
