@@ -99,6 +99,29 @@ async def test_metrics_and_health_are_served(start):
             assert answer.status == 500, "no kubelet has taken the driver in"
 
 
+class RememberingDriver(GrowingDriver):
+    """Its numbers come from what it has read of an earlier life."""
+
+    def restore(self, data_dir):
+        self.remembered = 3
+
+    def add_metrics(self, registry):
+        registry.computed_gauge("grow_remembered", "Devices.", lambda: [({}, self.remembered)])
+
+
+async def test_metrics_are_answered_before_the_driver_is_restored(plane, tmp_path):
+    paths = DriverPaths(tmp_path / "k", tmp_path / "cdi")
+    running = RunningDriver(RememberingDriver(), plane.client("driver"), "n1", paths)
+    async with serve_health_and_metrics(running, "127.0.0.1:0") as port, aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert answer.status == 200
+            assert "grow_remembered" not in await answer.text()
+        await running.start()
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert "grow_remembered 3\n" in await answer.text()
+        await running.stop()
+
+
 def test_options_that_make_no_sense_are_refused(capsys):
     with pytest.raises(SystemExit):
         running_room.run(GrowingDriver.__new__(GrowingDriver), ["--node-name", "n1", "--devices", "0"])

@@ -298,6 +298,8 @@ class RunningDriver:
         self.publisher: SlicePublisher | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._statuses: StatusWriter | None = None
+        self.metrics = Registry()
+        """The driver's own, once it is restored: before that it has nothing to tell."""
 
     async def start(self) -> None:
         """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
@@ -308,6 +310,7 @@ class RunningDriver:
 
         self.driver.report_status = report_status
         await asyncio.to_thread(self.driver.restore, self._data_dir)
+        self.driver.add_metrics(self.metrics)
         # Before the first call: a claim is refused if its devices are not among these.
         self.driver.published_pools = await self._pools()
         await self.server.start()
@@ -489,14 +492,12 @@ async def serve_health_and_metrics(running: RunningDriver, address: str) -> Asyn
     if not address:
         yield 0
         return
-    registry = Registry()
-    running.driver.add_metrics(registry)
 
     async def is_registered() -> bool:
         return running.server.is_registered
 
     host, _, port = address.rpartition(":")
-    server = HttpServer(HealthAndMetrics(HealthChecks({"registered": is_registered}), registry.text))
+    server = HttpServer(HealthAndMetrics(HealthChecks({"registered": is_registered}), running.metrics.text))
     _, found = await server.start(host or "127.0.0.1", int(port))
     try:
         yield found

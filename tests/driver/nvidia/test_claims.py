@@ -20,10 +20,9 @@ from dray.kubelet.runtime.process import joined_lists
 from dray.telemetry import Registry
 
 
-def claim_to_prepare(name, *devices):
-    status = ResourceClaimStatus(
-        reserved_for=(ResourceClaimConsumerReference(resource="pods", name=f"pod-{name}", uid="u"),)
-    )
+def claim_to_prepare(name, *devices, pods=()):
+    users = [ResourceClaimConsumerReference(resource="pods", name=pod, uid="u") for pod in pods or (f"pod-{name}",)]
+    status = ResourceClaimStatus(reserved_for=tuple(users))
     claim = ResourceClaim(metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"), status=status)
     return ClaimToPrepare(ClaimReference("default", name, f"uid-{name}"), devices, claim)
 
@@ -332,6 +331,12 @@ def test_without_the_option_no_instance_is_made(make_driver, library):
 # --- metrics
 
 
+def metric_lines(driver, prefix):
+    registry = Registry()
+    driver.add_metrics(registry)
+    return [line for line in registry.text().splitlines() if line.startswith(prefix)]
+
+
 def test_metrics_name_the_claim_and_the_pod(make_driver, library):
     driver = make_driver(is_shared=True)
     driver.prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
@@ -349,33 +354,101 @@ def test_metrics_name_the_claim_and_the_pod(make_driver, library):
     assert f"{limit} {10 << 30}\n" in text
 
 
-def test_memory_of_a_claim_is_that_of_its_processes(make_driver, library):
-    """Two claims share a card; the MPS server and a process of nobody's are no claim's. The processes are real."""
+def test_numbers_of_a_shared_card_are_those_of_no_claim(make_driver, library):
+    """A sum over claims must not count the card twice, and a share must not look as if it used the whole card."""
     driver = make_driver(is_shared=True)
-    running, processes = [], []
-    try:
-        for number, name in enumerate(("one", "two", "two"), 1):
-            (device,) = driver.prepare(claim_to_prepare(name, allocated_device(share=name, memory="10Gi")))
-            running.append(_running_with(device.edits.env))
-            processes.append((running[-1].pid, number << 30))
-        running.append(_running_with(()))
-        library.cards[0].processes = [*processes, (running[-1].pid, 1 << 40), (2**22 + 1, 1 << 40)]
+    for name in ("one", "two"):
+        driver.prepare(claim_to_prepare(name, allocated_device(share=name, memory="10Gi")))
+    library.cards[0].used = 5 << 30
+    driver._read_usage()
+    labels = f'device="gpu-0",uuid="{UUID}",namespace="default",claim="",pod=""'
+    assert metric_lines(driver, "dray_nvidia_memory_used_bytes{") == [
+        f"dray_nvidia_memory_used_bytes{{{labels}}} {5 << 30}"
+    ]
+    assert len(metric_lines(driver, "dray_nvidia_energy_joules_total{")) == 1
+    assert len(metric_lines(driver, "dray_nvidia_claim_memory_limit_bytes{")) == 2
+
+
+def test_a_number_names_the_claims_of_its_time(make_driver, library):
+    """What was read while two claims had the card does not become the number of the one that stays."""
+    driver = make_driver(is_shared=True)
+    one, two = (claim_to_prepare(name, allocated_device(share=name, memory="10Gi")) for name in ("one", "two"))
+    driver.prepare(one)
+    driver.prepare(two)
+    driver._read_usage()
+    driver.unprepare(two.reference)
+    (line,) = metric_lines(driver, "dray_nvidia_memory_used_bytes{")
+    assert 'claim=""' in line
+    driver._read_usage()
+    (line,) = metric_lines(driver, "dray_nvidia_memory_used_bytes{")
+    assert 'claim="one"' in line
+
+
+def test_a_claim_of_two_pods_is_counted_once(make_driver):
+    driver = make_driver()
+    driver.prepare(claim_to_prepare("one", allocated_device(), pods=("a", "b")))
+    driver._read_usage()
+    labels = 'namespace="default",claim="one",pod=""'
+    (of_card,) = metric_lines(driver, "dray_nvidia_memory_used_bytes{")
+    (of_claim,) = metric_lines(driver, "dray_nvidia_claim_memory_used_bytes{")
+    assert labels in of_card
+    assert labels in of_claim
+
+
+def test_memory_of_a_claim_is_that_of_its_processes(make_driver, library):
+    """Two claims share a card, with the numbers of the real card; the MPS server's memory is no claim's. The processes are real."""
+    driver = make_driver(is_shared=True)
+    environments = [()]
+    for name in ("forty", "eighty", "eighty"):
+        (device,) = driver.prepare(claim_to_prepare(name, allocated_device(share=name, memory="40Gi")))
+        environments.append(device.edits.env)
+    with _running_with(*environments) as (server, forty, eighty, second_of_eighty):
+        library.cards[0].processes = [
+            (server, 69206016),
+            (forty, 32923189248),
+            (eighty, 76059508736),
+            (second_of_eighty, 1 << 20),
+            (2**22 + 1, 1 << 40),
+        ]
         driver._read_usage()
+    assert _memory_by_claim(driver) == {"forty": 32923189248, "eighty": 76059508736 + (1 << 20)}
+
+
+def test_memory_of_a_process_with_two_parts_of_a_card_is_counted_once(make_driver, library):
+    library.cards[0].has_mig = True
+    library.cards[0].instances = [StandInInstance(1, 14, 0), StandInInstance(2, 14, 2)]
+    driver = make_driver()
+    names = [device.name for device in driver.published_pools[0].devices]
+    prepared = driver.prepare(claim_to_prepare("one", *map(allocated_device, names)))
+    with _running_with([entry for device in prepared for entry in device.edits.env]) as (pid,):
+        library.cards[0].processes = [(pid, 3 << 30)]
+        driver._read_usage()
+    assert len(names) == 2
+    assert _memory_by_claim(driver) == {"one": 3 << 30}
+
+
+def _memory_by_claim(driver):
+    lines = metric_lines(driver, "dray_nvidia_claim_memory_used_bytes{")
+    found = [(line.partition('claim="')[2].partition('"')[0], float(line.rpartition(" ")[2])) for line in lines]
+    assert len(found) == len(dict(found)), "a claim has one line"
+    return dict(found)
+
+
+@contextlib.contextmanager
+def _running_with(*environments):
+    """Process numbers of real processes that have these environments."""
+    running = []
+    try:
+        for environment in environments:
+            running.append(_started_with(environment))
+        yield [process.pid for process in running]
     finally:
         for process in running:
             process.kill()
             process.wait()
-    registry = Registry()
-    driver.add_metrics(registry)
-    used = {
-        line.partition('claim="')[2].partition('"')[0]: float(line.rpartition(" ")[2])
-        for line in registry.text().splitlines()
-        if line.startswith("dray_nvidia_claim_memory_used_bytes{")
-    }
-    assert used == {"one": 1 << 30, "two": 5 << 30}
 
 
-def _running_with(environment):
+def _started_with(environment):
     """A process whose environment can be read: it has said that it runs."""
     process = subprocess.Popen(
         [sys.executable, "-ISc", "print(flush=True); input()"],

@@ -19,6 +19,10 @@ class CardUse(msgspec.Struct, frozen=True):
 class CardRecord(ClaimWithPods, frozen=True):
     uses: tuple[CardUse, ...] = ()
 
+    def memory_limit(self, card: str) -> int:
+        """Bytes that all shares of the card may use together; 0 if the claim has no share of it."""
+        return sum(use.memory_bytes or 0 for use in self.uses if use.card == card)
+
 
 class CardRecords(ClaimRecords[CardRecord]):
     def __init__(self, path: Path) -> None:

@@ -18,7 +18,15 @@ from dray.driver.nvidia.devices import counter_set_of, devices_of, largest_share
 from dray.driver.nvidia.health import HealthMonitor
 from dray.driver.nvidia.mps import CONTROL, MpsDaemon, client_environment, thread_percentage
 from dray.driver.nvidia.parameters import MpsLimits, mps_limits
-from dray.driver.nvidia.usage import PROC, CardUsage, add_usage_metrics, claim_variable, read_usage
+from dray.driver.nvidia.usage import (
+    PROC,
+    CardUsage,
+    CardUser,
+    add_usage_metrics,
+    claim_variable,
+    labels_in_common,
+    read_usage,
+)
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
@@ -316,23 +324,23 @@ class NvidiaDriver(Driver):
 
     def _read_usage(self) -> None:
         readings = {}
+        users = self._users()
         for card in self._cards:
             try:
-                readings[card] = read_usage(self._nvml, card, self._proc)
+                readings[card] = read_usage(self._nvml, card, users.get(card.name, ()), self._proc)
             except self._nvml.NVMLError:
                 continue
         self._usage = readings
 
     def add_metrics(self, registry: Registry) -> None:
-        add_usage_metrics(registry, lambda: self._usage, self._users)
+        add_usage_metrics(registry, lambda: self._usage)
 
-    def _users(self) -> dict[str, list[dict[str, str]]]:
-        users: dict[str, list[dict[str, str]]] = {}
+    def _users(self) -> dict[str, list[CardUser]]:
+        users: dict[str, list[CardUser]] = {}
         for uid, record in self._records.by_uid().items():
-            for use in record.uses:
-                memory = "" if use.memory_bytes is None else str(use.memory_bytes)
-                for labels in record.metric_labels:
-                    users.setdefault(use.card, []).append(labels | {"uid": uid, "memory": memory})
+            labels = labels_in_common(record.metric_labels)
+            for card in dict.fromkeys(use.card for use in record.uses):
+                users.setdefault(card, []).append(CardUser(uid, labels, record.memory_limit(card)))
         return users
 
 

@@ -2,8 +2,8 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,28 @@ from typing import Any
 from dray.driver.nvidia.cards import Card
 from dray.telemetry import Registry
 
-Users = Mapping[str, Iterable[Mapping[str, str]]]
-"""By the name of the card: the labels of each claim that has it or a part of it, the claim's UID, and the memory that it may use."""
 PROC = Path("/proc")
 _CLAIM_VARIABLE = "DRAY_CLAIM_DEVICE__"
 _CLAIM_LABELS = ("namespace", "claim", "pod")
 
 
 @dataclass(frozen=True, slots=True)
+class CardUser:
+    """A claim that has a card or a part of it. Its limit is 0 where it may use all memory of what it has."""
+
+    claim_uid: str
+    labels: Mapping[str, str]
+    memory_limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class CardUsage:
-    """One reading of a card's numbers by metric, and the memory that the processes of each claim have, by the claim's
-    UID; what NVML does not know is left out."""
+    """One reading of a card's numbers by metric, the claims that had the card then, and the memory that the processes
+    of each claim have, by the claim's UID; what NVML does not know is left out."""
 
     values: Mapping[str, float]
-    memory_of_claims: Mapping[str, int] = field(default_factory=dict)
+    users: Sequence[CardUser]
+    memory_of_claims: Mapping[str, int]
 
 
 def claim_variable(claim_uid: str, device: str, card: str) -> str:
@@ -33,7 +41,18 @@ def claim_variable(claim_uid: str, device: str, card: str) -> str:
     return f"{name}={claim_uid}/{card}"
 
 
-def read_usage(nvml: Any, card: Card, proc: Path = PROC) -> CardUsage:
+def labels_in_common(users: Collection[Mapping[str, str]]) -> dict[str, str]:
+    """Labels for a number that belongs to all of these together: from the first on which they differ, all are empty."""
+    common = dict.fromkeys(_CLAIM_LABELS, "")
+    for key in _CLAIM_LABELS:
+        values = {labels[key] for labels in users}
+        if len(values) != 1:
+            break
+        common[key] = values.pop()
+    return common
+
+
+def read_usage(nvml: Any, card: Card, users: Sequence[CardUser], proc: Path) -> CardUsage:
     handle = nvml.nvmlDeviceGetHandleByUUID(card.uuid)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     values: dict[str, float] = {
@@ -46,11 +65,11 @@ def read_usage(nvml: Any, card: Card, proc: Path = PROC) -> CardUsage:
         values["dray_nvidia_energy_joules_total"] = nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
     with contextlib.suppress(nvml.NVMLError):
         values["dray_nvidia_power_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-    return CardUsage(values, _memory_of_claims(nvml, handle, card.name, proc))
+    return CardUsage(values, users, _memory_of_claims(nvml, handle, card.name, proc))
 
 
 def _memory_of_claims(nvml: Any, handle: Any, card: str, proc: Path) -> Mapping[str, int]:
-    """NVML lists each process with its memory, clients of MPS too."""
+    """NVML lists each process with its own memory: clients of MPS too, beside the MPS server, which has little."""
     memory: Counter[str] = Counter()
     with contextlib.suppress(nvml.NVMLError):
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
@@ -59,44 +78,41 @@ def _memory_of_claims(nvml: Any, handle: Any, card: str, proc: Path) -> Mapping[
     return memory
 
 
-def _claims_of_process(folder: Path, card: str) -> Iterator[str]:
+def _claims_of_process(folder: Path, card: str) -> set[str]:
     """UIDs of the claims through which a process has the card; none for a process that has ended or is not of a claim."""
+    return {uid for uid, named in _claims_and_cards(folder) if named == card}
+
+
+def _claims_and_cards(folder: Path) -> Iterator[tuple[str, str]]:
     try:
         environment = (folder / "environ").read_bytes().decode(errors="replace")
     except OSError:
         return
     for entry in environment.split("\0"):
         if entry.startswith(_CLAIM_VARIABLE):
-            uid, _, named = entry.partition("=")[2].partition("/")
-            if named == card:
-                yield uid
+            uid, _, card = entry.partition("=")[2].partition("/")
+            yield uid, card
 
 
-def add_usage_metrics(
-    registry: Registry, readings: Callable[[], Mapping[Card, CardUsage]], users: Callable[[], Users]
-) -> None:
-    """One line for each card, or for each claim that uses the card."""
+def add_usage_metrics(registry: Registry, readings: Callable[[], Mapping[Card, CardUsage]]) -> None:
+    """One line for each card, which names the claim that alone has it; and one line for each claim of a card."""
 
     def samples(metric: str) -> Iterable[tuple[dict[str, str], float]]:
-        who = users()
         for card, usage in readings().items():
-            if metric not in usage.values:
-                continue
-            own = {"device": card.name, "uuid": card.uuid}
-            for user in who.get(card.name) or (dict.fromkeys(_CLAIM_LABELS, ""),):
-                yield own | _labels(user), usage.values[metric]
+            if metric in usage.values:
+                labels = labels_in_common([user.labels for user in usage.users])
+                yield {"device": card.name, "uuid": card.uuid} | labels, usage.values[metric]
 
     def limits() -> Iterable[tuple[dict[str, str], float]]:
-        for card, claims in users().items():
-            for user in claims:
-                if user.get("memory"):
-                    yield {"device": card} | _labels(user), float(user["memory"])
+        for card, usage in readings().items():
+            for user in usage.users:
+                if user.memory_limit:
+                    yield {"device": card.name} | dict(user.labels), user.memory_limit
 
     def used_by_claims() -> Iterable[tuple[dict[str, str], float]]:
-        who = users()
         for card, usage in readings().items():
-            for user in who.get(card.name, ()):
-                yield {"device": card.name} | _labels(user), float(usage.memory_of_claims.get(user["uid"], 0))
+            for user in usage.users:
+                yield {"device": card.name} | dict(user.labels), usage.memory_of_claims.get(user.claim_uid, 0)
 
     def gauge(metric: str) -> Callable[[], Iterable[tuple[dict[str, str], float]]]:
         return partial(samples, metric)
@@ -126,7 +142,3 @@ def add_usage_metrics(
     registry.computed_gauge(
         "dray_nvidia_claim_memory_used_bytes", "Memory of the card that the processes of a claim have.", used_by_claims
     )
-
-
-def _labels(user: Mapping[str, str]) -> dict[str, str]:
-    return {key: user[key] for key in _CLAIM_LABELS}
