@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import weakref
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 from dray.api.scheme import by_kind
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.watch import watchers
+from dray.apiserver.watch import kind_cache, watch_requests, watchers
+from dray.apiserver.watch.stored_object import REGISTRY
 from dray.clock import SimulatedClock
+from dray.store.interface import Batch, Delete, Put
 from dray.store.sqlite import SqliteStore
 
 
@@ -199,6 +203,63 @@ async def test_one_stream_is_in_revision_order(server: Client) -> None:
         revisions.append(int(event["object"]["metadata"]["resourceVersion"]))
     assert revisions == sorted(set(revisions))
     await events.close()
+
+
+@pytest.mark.parametrize("at_once", [1, 256])
+async def test_changes_of_one_revision_are_all_seen(
+    server: Client, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """As of keys that expire together in etcd."""
+    monkeypatch.setattr(watch_requests, "EVENTS_AT_ONCE", at_once)
+    names = ["a", "b", "c"]
+    for name in names:
+        made = await server.post(CLAIMS, gold_claim(name))
+    path = f"{CLAIMS}?watch=1&resourceVersion={made.body['metadata']['resourceVersion']}"
+    live = await server.watch(path)
+    cache = server.core.cache(by_kind("ResourceClaim"))
+    await server.store.commit([Delete(cache.key("default", name)) for name in names], [])
+    await server.post(CLAIMS, gold_claim("d"))
+    expected = [*(("DELETED", name) for name in names), ("ADDED", "d")]
+    assert await live.take(4) == expected
+    assert await (await server.watch(path)).take(4) == expected
+
+
+class SlowFollower(SqliteStore):
+    """A store whose changes come to the caches late. Its history has them at once, as etcd's has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.has_come = asyncio.Event()
+        self.has_come.set()
+
+    async def watch(self, prefix: str, after_revision: int) -> AsyncGenerator[Batch, None]:
+        async with contextlib.aclosing(super().watch(prefix, after_revision)) as batches:
+            async for batch in batches:
+                if prefix == REGISTRY:
+                    await self.has_come.wait()
+                yield batch
+
+
+async def test_what_came_from_the_history_does_not_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is behind the history: it brings the same changes a moment later."""
+    monkeypatch.setattr(kind_cache, "KEPT_EVENTS", 1)
+    store = SlowFollower(tmp_path / "store.db")
+    running = await start_server(store, ServerOptions(tmp_path))
+    server = Client(running, store)
+    start = await revision_of(server)
+    for name in ("a", "b"):
+        await server.post(CLAIMS, gold_claim(name))
+    store.has_come.clear()
+    cache = server.core.cache(by_kind("ResourceClaim"))
+    a = await store.get(cache.key("default", "a"))
+    assert a is not None
+    await store.commit([Put(cache.key("default", name), a.value.replace(b'"a"', b'"c"')) for name in ("c", "d")], [])
+    events = await server.watch(f"{CLAIMS}?watch=true&resourceVersion={start}")
+    store.has_come.set()
+    await server.post(CLAIMS, gold_claim("e"))
+    assert [await events.take(1) for _ in range(5)] == [[("ADDED", name)] for name in ("a", "b", "c", "c", "e")]
+    await events.close()
+    await running.stop()
 
 
 async def test_old_versions_share_the_watch(server: Client) -> None:

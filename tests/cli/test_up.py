@@ -114,12 +114,12 @@ def test_it_can_be_ended_at_any_moment(ups: list[Up], tmp_path: Path, pause_s: f
 
 def test_long_starts_show_how_far_they_are_on_a_terminal(tmp_path: Path) -> None:
     terminal, theirs = pty.openpty()
-    command = [BIN / "dray", "up", "--nodes", "150", "--devices", "gpu", "--kubeconfig", tmp_path / "kubeconfig"]
+    command = [BIN / "dray", "up", "--nodes", "5000", "--devices", "gpu", "--kubeconfig", tmp_path / "kubeconfig"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path)
     os.close(theirs)
     seen = b""
     deadline = time.monotonic() + DEADLINE_S
-    while b"of 150 nodes" not in seen:
+    while b"of 5,000 nodes" not in seen:
         assert time.monotonic() < deadline, seen
         if select.select([terminal], [], [], 1.0)[0]:
             seen += os.read(terminal, 4096)

@@ -526,7 +526,8 @@ class Server:
             review["metadata"]["managedFields"] = entries
         assert self._access.reviews is not None
         answered = await self._access.reviews.answer(row.kind, review, call.user, call.namespace)
-        return Response(201, encode({"kind": row.kind, "apiVersion": api_version, **answered}))
+        shown = {"kind": row.kind, "apiVersion": api_version, **answered}
+        return Response(201, await in_thread_if_large(len(call.request.body), lambda: encode(shown)))
 
 
 class ServerMetrics:

@@ -172,8 +172,13 @@ def _device_verdicts(
 
 def _device_verdict(node: str, reason: Reason) -> RequestVerdict:
     facts = reason.facts
-    claim, request, rule = (str(facts.get(name, "")) for name in ("claim", "request", "rule"))
-    devices = facts.get("devices")
+    said, devices = facts.get, facts.get("devices", 0)
     return RequestVerdict(
-        node, claim, request, reason.code, rule, devices if isinstance(devices, int) else 0, reason.text
+        node,
+        str(said("claim", "")),
+        str(said("request", "")),
+        reason.code,
+        str(said("rule", "")),
+        devices if isinstance(devices, int) else 0,
+        reason.text,
     )

@@ -327,6 +327,6 @@ class Scheduler:
 
     async def settled(self) -> None:
         """Wait for everything that is under way."""
-        while self._tasks:
-            # Gathering tasks that have all ended would not give the loop a turn, in which they leave the set.
-            await asyncio.wait(self._tasks)
+        # Those that have ended leave the set in the loop's next turn.
+        while under_way := [task for task in self._tasks if not task.done()]:
+            await asyncio.gather(*under_way, return_exceptions=True)

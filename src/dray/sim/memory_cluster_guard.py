@@ -63,6 +63,8 @@ class MemoryClusterGuard:
                 return answer.message
             devices[share.device] = answer
         drawing = [(device, record) for device, record in devices.items() if record.draws]
+        if not drawing:
+            return GuardPlan(devices, counters)
         for device, record in drawing:
             if not record.holders:
                 for counter_set in _counter_sets(device, record):

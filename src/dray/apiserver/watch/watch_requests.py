@@ -7,10 +7,10 @@ import contextlib
 import heapq
 import resource
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, count
 from random import Random
 from typing import Any
 
@@ -92,11 +92,11 @@ class TableWatcher(Watcher):
         super().begin_with(state[1:])
         self._state = chain(first, self._state)
 
-    def offer(self, event: WatchedChange) -> None:
-        before = self.revision
-        super().offer(event)
-        if self.revision != before:
+    def offer(self, event: WatchedChange) -> bool:
+        is_sent = super().offer(event)
+        if is_sent:
             self._forget_columns()
+        return is_sent
 
     def _forget_columns(self) -> None:
         if isinstance(self.representation, Table) and self.representation.with_columns:
@@ -191,12 +191,13 @@ class WatchRequests:
     async def _catch_up(self, watcher: Watcher, cache: KindCache) -> None:
         """Sends the events after the watcher's revision: from the cache, or, if they are older, from the store's history.
 
-        When it returns, not one event is missing. Others take their turn after every few events.
+        When it returns, not one event is missing. Others take their turn after every few events. The history can be ahead of the cache,
+        which will bring those events once more: that is why the watcher's revision moves with what it was offered.
         """
         while True:
             if watcher.revision < cache.complete_after:
                 await self._read_history(watcher, cache)
-            few = list(islice(cache.events_after(watcher.revision), EVENTS_AT_ONCE))
+            few = list(_of_whole_revisions(cache.events_after(watcher.revision), EVENTS_AT_ONCE))
             for event in few:
                 watcher.offer(event)
             if few:
@@ -258,3 +259,13 @@ class WatchRequests:
     def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None, revision: int) -> None:
         shown: Representation = watcher.representation  # type: ignore[assignment]
         watcher.push(shown.event(BOOKMARK, shown.bookmark(revision, annotations)))
+
+
+def _of_whole_revisions(events: Iterator[WatchedChange], count: int) -> Iterator[WatchedChange]:
+    """The first `count` events, and those after them that have the revision of the last one."""
+    last = 0
+    for number, event in enumerate(events):
+        if number >= count and event.revision != last:
+            return
+        last = event.revision
+        yield event

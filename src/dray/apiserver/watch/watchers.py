@@ -184,6 +184,7 @@ class Watcher:
     def __init__(self, selection: Selection, representation: ObjectEncoder, after_revision: int) -> None:
         self.selection = selection
         self.representation = representation
+        # Events up to this revision are known to the reader. Those that come live are all newer.
         self.revision = after_revision
         self.closed = False
         self.place: tuple[str, ...] = ()
@@ -195,13 +196,12 @@ class Watcher:
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    def offer(self, event: WatchedChange) -> None:
-        if event.revision <= self.revision:
-            return
-        event_type = self.type_of(event)
+    def offer(self, event: WatchedChange) -> bool:
+        """Whether the reader gets the event. Several can have one revision: keys that expire together in etcd."""
+        event_type = self.type_of(event) if event.revision > self.revision else ""
         if event_type:
             self.push(event.line(event_type, self.representation))
-            self.revision = event.revision
+        return bool(event_type)
 
     def type_of(self, event: WatchedChange) -> str:
         """The event type for this watcher: an object that starts to match is added, one that stops is deleted."""

@@ -239,13 +239,15 @@ class ClaimNotReady(Exception):
 def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
     """The name of the claim for an entry; None if it was deliberately not made."""
     claim = claim_of_entry(pod, entry)
+    if claim.claim_name:
+        return claim.claim_name
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if claim.source is ClaimSource.UNKNOWN:
         text = f'pod "{where}", spec.resourceClaim "{entry.name}": none of the supported fields are set'
         raise ClaimNotReady("claim-source", text)
     if claim.is_generated and not claim.is_recorded:
         raise ClaimNotReady("claim-not-created", f'pod "{where}": ResourceClaim not created yet')
-    return claim.claim_name or None
+    return None
 
 
 def _usable_claim(
