@@ -1,6 +1,7 @@
 """The scheduler alone, over a cluster in memory: what one decision costs, and that it does not grow with the cluster.
 
-Whole clusters, with API server and controllers, are measured by `dray bench`.
+Whole clusters, with API server and controllers, are measured by `dray bench`. What the API server does with the scheduler's writes is in
+`bench_write_path.py`: the cluster in memory takes them without looking for devices that are given twice.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from dray.sim.bench.workload import (
     slice_documents,
 )
 from dray.sim.memory_cluster import MemoryCluster
+from dray.sim.memory_cluster_guard import GuardPlan, MemoryClusterGuard
 
 WORKLOADS = Path(__file__).parent / "workloads" / "cluster"
 WARM, ROUNDS, PER_ROUND = 60, 6, 30
@@ -43,11 +45,19 @@ class Cost(NamedTuple):
     whole: float
 
 
+class NoGuard(MemoryClusterGuard):
+    def plan(self, old: ResourceClaim, new: ResourceClaim) -> GuardPlan:
+        return GuardPlan({}, {})
+
+    def record(self, old: object, new: object) -> None:
+        pass
+
+
 class Bench:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self.nodes = workload.nodes
-        self.cluster = MemoryCluster()
+        self.cluster = MemoryCluster(guard=NoGuard())
         self.scheduler = Scheduler(self.cluster, RealClock())
         self.cluster.apply(*(to_object(document, DeviceClass) for document in workload.classes))
         self.cluster.apply(*(to_object(document, Node) for document in node_documents(workload)))

@@ -57,14 +57,14 @@ def not_found(kind: str, name: str) -> ApiError:
 
 
 class MemoryCluster:
-    def __init__(self, *, at_once: bool = True) -> None:
+    def __init__(self, *, at_once: bool = True, guard: MemoryClusterGuard | None = None) -> None:
         self.revision = 0
         self.events: list[RecordedEvent] = []
         self.writes: list[str] = []
         self.fault: Callable[[str, str], ApiError | None] = lambda verb, name: None
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
-        self._guard = MemoryClusterGuard()
+        self._guard = guard or MemoryClusterGuard()
         self._watchers: list[tuple[ClusterEventHandlers, deque[tuple[Any, Any]]]] = []
         self._at_once = at_once
         self._uids = 0

@@ -21,7 +21,7 @@ from dray.apiserver.read.tables import (
 )
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import JSON, PROTOBUF, SHARED_DEVICES, YAML, Query, ResponseFormat
-from dray.apiserver.watch.stored_object import Stored, decode, encode, from_storage, is_stored_form, line
+from dray.apiserver.watch.stored_object import Pieces, Stored, decode, encode, from_storage, is_stored_form, line
 from dray.clock import Clock
 from dray.http.responses import Response
 
@@ -80,13 +80,13 @@ class Whole(JsonAnswer):
         return encode(from_storage(self.row, self.version, stored.document()))
 
     def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
-        api_version = group_version(self.row.group, self.version)
-        if self.copies:
-            items = b",".join([stored.item() for stored in chosen])
-        else:
-            items = b",".join([encode(self._item(stored)) for stored in chosen])
-        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
-            self.row.list_kind.encode(), api_version.encode(), encode(meta.document()), items,
+        items = [stored.item() if self.copies else (encode(self._item(stored)),) for stored in chosen]
+        return joined_list(self._head(meta), items)
+
+    def _head(self, meta: ListMetadata) -> bytes:
+        """The fields of the list before its items."""
+        return b'"kind":"%b","apiVersion":"%b","metadata":%b' % (
+            self.row.list_kind.encode(), group_version(self.row.group, self.version).encode(), encode(meta.document()),
         )  # fmt: skip
 
     def _item(self, stored: Stored) -> Document:
@@ -107,11 +107,19 @@ class SharedDevices(Whole):
 
     def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
         numbers: dict[bytes, int] = {}
-        items = b",".join([stored.item_sharing(numbers) for stored in chosen])
-        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"deviceLists":[%b],"items":[%b]}' % (
-            self.row.list_kind.encode(), self.row.api_version(self.version).encode(), encode(meta.document()),
-            b",".join(numbers), items,
-        )  # fmt: skip
+        items = [stored.item_sharing(numbers) for stored in chosen]
+        return joined_list(b'%b,"deviceLists":[%b]' % (self._head(meta), b",".join(numbers)), items)
+
+
+def joined_list(head: bytes, items: Iterable[Pieces]) -> bytes:
+    """A list of `items` with the fields `head`. The items are copied here for the first time."""
+    pieces: list[bytes | memoryview] = [b'{%b,"items":[' % head]
+    for item in items:
+        pieces += item
+        pieces.append(b",")
+    if len(pieces) > 1:
+        pieces.pop()  # no comma after the last
+    return b"".join([*pieces, b"]}"])
 
 
 @dataclass(frozen=True, slots=True)
