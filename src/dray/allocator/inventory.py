@@ -170,9 +170,9 @@ class Inventory:
         self._touch(pool)
         del pool.slices[name]
         where = self._wide if not spec.node_name else self._local.get(spec.node_name, {})
-        if pool_id in where:
-            where[pool_id].discard(name)
-            if not where[pool_id]:
+        if (offered := where.get(pool_id)) is not None:
+            offered.discard(name)
+            if not offered:
                 del where[pool_id]
         if not pool.slices:
             del self._pools[pool_id]

@@ -169,7 +169,7 @@ class CountersTable:
 
 
 class PoolView:
-    """One pool as some nodes see it. Immutable once built; a changed pool gets new views."""
+    """One pool as some nodes see it; its slices are in the order of their names. Immutable once built; a changed pool gets new views."""
 
     __slots__ = (
         "__weakref__",
@@ -206,7 +206,7 @@ class PoolView:
         self.devices: list[Device] = []
         self.slices: list[CompiledSlice] = []
         kinds: list[DeviceKind] = []
-        for compiled in sorted(slices, key=_by_name):
+        for compiled in slices:
             self.devices += compiled.devices
             self.slices += [compiled] * len(compiled.devices)
             kinds += compiled.kinds
