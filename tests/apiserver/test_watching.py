@@ -14,6 +14,7 @@ import pytest
 from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 from dray.api.scheme import by_kind
+from dray.apiserver import core
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.watch import kind_cache, watch_requests, watchers
 from dray.apiserver.watch.stored_object import REGISTRY
@@ -260,6 +261,17 @@ async def test_what_came_from_the_history_does_not_come_again(tmp_path: Path, mo
     assert [await events.take(1) for _ in range(5)] == [[("ADDED", name)] for name in ("a", "b", "c", "c", "e")]
     await events.close()
     await running.stop()
+
+
+async def test_a_watch_whose_events_cannot_be_encoded_in_time_ends(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = await server.send("GET", f"{CLAIMS}?watch=true", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    for name in ("a", "b"):
+        await server.post(CLAIMS, gold_claim(name))
+    monkeypatch.setattr(core, "LARGE", 0)
+    monkeypatch.setattr(core, "DEADLINE_S", 0.0)
+    assert [data async for data in answer.stream] == []
 
 
 async def test_old_versions_share_the_watch(server: Client) -> None:

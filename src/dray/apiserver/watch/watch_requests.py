@@ -120,7 +120,11 @@ class WatchStream:
         if not piece:
             await self.aclose()
             raise StopAsyncIteration
-        return await in_thread_if_large(piece.bytes_to_encode // QUICK, piece.encode)
+        try:
+            return await in_thread_if_large(piece.bytes_to_encode // QUICK, piece.encode)
+        except ApiError:  # too late: the client watches again, from the last event that it has
+            await self.aclose()
+            raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
         self._watcher.close()
