@@ -5,8 +5,9 @@ import pytest
 from dray import cel
 from dray.allocator import selectors
 from dray.allocator.device_kinds import KindTable
-from dray.allocator.selectors import Selectors, reads_of
+from dray.allocator.selectors import Selectors, reads_of, value_read
 from dray.allocator.types import Features
+from dray.api.codec import to_object
 from dray.api.resource import Device
 
 MODEL = ("attributes", "a.b", "model")
@@ -40,6 +41,32 @@ def test_what_a_selector_reads(expression, reads):
 
 def a_kind():
     return KindTable().kind_of("d.example.com", Device(name="d"), (), False)
+
+
+@pytest.mark.parametrize(
+    ("section", "one", "other", "is_equal"),
+    [
+        ("attributes", {"x": {"string": "a"}}, {"x": {"string": "a"}, "y": {"int": 1}}, True),
+        ("attributes", {"x": {"string": "a"}}, {"x": {"string": "b"}}, False),
+        ("attributes", {"x": {"int": 1}}, {"x": {"bool": True}}, False),
+        ("attributes", {"x": {"int": 1}}, {}, False),
+        ("capacity", {"x": {"value": "1Gi"}}, {"x": {"value": "1Gi"}, "y": {"value": "1"}}, True),
+        ("capacity", {"x": {"value": "1Gi"}}, {"x": {"value": "2Gi"}}, False),
+        ("capacity", {"x": {"value": "1"}}, {}, False),
+    ],
+)
+def test_devices_agree_on_what_a_selector_reads(section, one, other, is_equal):
+    elsewhere = "capacity" if section == "attributes" else "attributes"
+    others = ({"x": {"value": "3"}}, {}) if elsewhere == "capacity" else ({"x": {"string": "c"}}, {})
+    values = [
+        value_read(kind_of({section: named, elsewhere: rest}), (section, "d.example.com", "x"))
+        for named, rest in zip((one, other), others, strict=True)
+    ]
+    assert (values[0] == values[1]) is is_equal
+
+
+def kind_of(fields):
+    return KindTable().kind_of("d.example.com", to_object({"name": "d", **fields}, Device), (), False)
 
 
 def test_a_kind_of_device_is_asked_once(monkeypatch):
