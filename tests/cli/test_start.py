@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.explain.manifests import Cluster
 from tests.waiting import eventually_blocking
 
 COUNTING = (sys.executable, "-X", "importtime", "-m", "dray")
@@ -43,8 +45,9 @@ def dray_modules(found: set[str]) -> set[str]:
     return {name for name in found if name.partition(".")[0] == "dray"}
 
 
-def modules_of_command(*arguments: str) -> set[str]:
-    done = subprocess.run([*COUNTING, *arguments], capture_output=True, text=True, timeout=120, check=True)
+def modules_of_command(*arguments: str, code: int = 0) -> set[str]:
+    done = subprocess.run([*COUNTING, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
     return modules_of(done.stderr)
 
 
@@ -86,6 +89,7 @@ def test_help_loads_the_command_line_only() -> None:
     [
         ("list", "dray.sim.running_clusters", 20, ("dray.api", "dray.client", "dray.apiserver", "dray.scheduler")),
         ("lint", "dray.validation.lint", 105, ("dray.cel", "dray.client", "dray.scheduler", "aiohttp")),
+        ("explain", "dray.sim.pod_explanation", 226, ("dray.apiserver", "dray.store", "dray.validation", "aiohttp")),
     ],
 )
 def test_light_commands_load_little(command: str, needed: str, most: int, unwanted: tuple[str, ...]) -> None:
@@ -93,3 +97,25 @@ def test_light_commands_load_little(command: str, needed: str, most: int, unwant
     assert needed in found
     assert not loaded(found, unwanted)
     assert len(dray_modules(found)) <= most
+
+
+def test_a_waiting_pod_is_explained_without_what_only_other_questions_need(tmp_path: Path) -> None:
+    """No device is given, so nobody guards them; the pod has no node on which it could be kept from starting; no configuration names a foreign plugin."""
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    found = modules_of_command("explain", "pod/train", "-f", str(file), code=1)
+    assert "dray.sim.rehearsals" in found
+    assert not loaded(found, ("dray.apiserver", "dray.store", "dray.explain.doctor", "importlib.metadata"))
+
+
+def test_a_command_ends_without_looking_for_garbage() -> None:
+    """Python would look through everything that is left, several times."""
+    code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects()))); from dray.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list", "--help"], capture_output=True, text=True, timeout=120, check=True
+    )
+    frozen, left = map(int, done.stdout.splitlines()[-1].split())
+    assert frozen > 10_000
+    assert left < frozen / 10

@@ -18,7 +18,6 @@ from dray.cli.name_completion import ObjectName, nodes_option
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import show_line, show_painted, wants_colour, write_document
 from dray.explain.cluster_objects import ClusterObjects
-from dray.explain.doctor import held_up_pods
 from dray.explain.dump import Dump
 from dray.explain.pod_text import plain, text_of, text_of_many
 from dray.explain.verdicts import PodNotFound, PodVerdict
@@ -140,6 +139,8 @@ def _pod_named(names: tuple[str, ...]) -> str | None:
 
 def _waiting(world: ClusterObjects, namespace: str | None) -> list[tuple[str, str]]:
     """Without a node, or kept from starting on it."""
+    from dray.explain.doctor import held_up_pods
+
     waiting = [pod for pod in world.pods if not is_bound(pod) and is_active(pod)]
     return [
         (pod.metadata.namespace, pod.metadata.name)

@@ -4,10 +4,12 @@ Writes answer as an API server would (revisions, conflicts, a device is given on
 every scheduler that watches, at once or when `deliver` is called.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -26,7 +28,9 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError
 from dray.scheduler.event_handlers import ClusterEventHandlers
-from dray.sim.memory_cluster_guard import GuardPlan, MemoryClusterGuard
+
+if TYPE_CHECKING:
+    from dray.sim.memory_cluster_guard import GuardPlan, MemoryClusterGuard
 
 Key = tuple[str, str, str]
 ApiObject = Pod | Node | ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
@@ -64,7 +68,9 @@ class MemoryCluster:
         self.fault: Callable[[str, str], ApiError | None] = lambda verb, name: None
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
-        self._guard = guard or MemoryClusterGuard()
+        self._guard = guard
+        # Writes of slices and claims that the guard gets to know when it is first asked; an explanation never asks it.
+        self._unrecorded: list[tuple[Any, Any]] = []
         self._watchers: list[tuple[ClusterEventHandlers, deque[tuple[Any, Any]]]] = []
         self._at_once = at_once
         self._uids = 0
@@ -110,7 +116,7 @@ class MemoryCluster:
         known = self._objects.pop(_key(obj), None)
         if known is not None:
             self.revision += 1
-            self._guard.record(known, None)
+            self._record(known, None)
             self._tell(known, None)
 
     def _store(self, obj: Any, plan: GuardPlan | None = None) -> Any:
@@ -120,11 +126,27 @@ class MemoryCluster:
         old = self._objects.get(key)
         self._objects[key] = stored
         if plan is None:
-            self._guard.record(old, stored)
+            self._record(old, stored)
         else:
-            self._guard.keep(plan)
+            self._asked_guard().keep(plan)
         self._tell(old, stored)
         return stored
+
+    def _record(self, old: Any, new: Any) -> None:
+        if self._guard is not None:
+            self._guard.record(old, new)
+        elif isinstance(old if new is None else new, (ResourceSlice, ResourceClaim)):
+            self._unrecorded.append((old, new))
+
+    def _asked_guard(self) -> MemoryClusterGuard:
+        if self._guard is None:
+            from dray.sim.memory_cluster_guard import MemoryClusterGuard
+
+            self._guard = MemoryClusterGuard()
+            for old, new in self._unrecorded:
+                self._guard.record(old, new)
+            self._unrecorded.clear()
+        return self._guard
 
     def _tell(self, old: Any, new: Any) -> None:
         for _, queue in self._watchers:
@@ -162,7 +184,7 @@ class MemoryCluster:
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
         self._begin("update claim status", claim.metadata.name)
         known = self._unchanged(claim)
-        plan = self._guard.plan(known, claim)
+        plan = self._asked_guard().plan(known, claim)
         if isinstance(plan, str):
             raise devices_held(plan)
         stored: ResourceClaim = self._store(replace(known, status=claim.status), plan)

@@ -23,7 +23,6 @@ from dray.api.resource import ResourceClaim
 from dray.explain.alike_nodes import DeviceVerdicts
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
-from dray.explain.doctor import why_not_started
 from dray.explain.node_remedies import RefusingNode, node_remedies
 from dray.explain.placement import device_names, why_these_devices, why_this_node
 from dray.explain.reason_codes import (
@@ -130,6 +129,8 @@ class ExplainedCluster:
 
     def _placed(self, pod: Pod) -> PodVerdict:
         """The pod has a node: why it does not start there, or what it got, and how the nodes look if it is placed again."""
+        from dray.explain.doctor import why_not_started
+
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"
         held_up = why_not_started(self._world, pod)[:1] if pod.status.phase == "Pending" else []
         for found in held_up:

@@ -23,7 +23,9 @@ from dray.clock import SimulatedClock
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.reason_codes import SCHEDULED, distance
 from dray.features import FeatureGates
+from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig, with_policy
+from dray.scheduler.framework.profile import PluginRegistry
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.admitted_pods import (
     PreparedPods,
@@ -130,7 +132,11 @@ class Simulation:
         self.cluster = SimulatedCluster()
         self._work: list[Coroutine[Any, Any, None]] = []
         self._began_with: PreparedPods | None = None
-        self.scheduler = Scheduler(self.cluster, self.clock, config=config, gates=gates, spawn=self._work.append)
+        # Only a configuration can name plugins of installed packages, and looking for these takes a while.
+        registry = PluginRegistry(OURS) if config is None else None
+        self.scheduler = Scheduler(
+            self.cluster, self.clock, config=config, registry=registry, gates=gates, spawn=self._work.append
+        )
         handle = self.scheduler.handle
         handle.share_ids = _new_share_ids(world).__next__
         handle.chance.seed(0)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import entry_points
 from typing import Any
 
 from dray.scheduler.framework.filtering import FilterStep, filter_steps
@@ -53,6 +52,8 @@ class PluginRegistry:
 
     def add_installed(self) -> None:
         """Register what installed packages offer; a name of ours cannot be taken over."""
+        from importlib.metadata import entry_points
+
         for point in entry_points(group=ENTRY_POINT_GROUP):
             self.add(point.name, point.load())
 
