@@ -14,6 +14,8 @@ import pytest
 from tests.explain.manifests import Cluster
 from tests.waiting import eventually_blocking
 
+from dray.cli.main import EXIT_BROKEN_WORLD
+
 COUNTING = (sys.executable, "-X", "importtime", "-m", "dray")
 MODULE = re.compile(r"import time: .*\| +(\S+)$", re.MULTILINE)
 
@@ -119,3 +121,21 @@ def test_a_command_ends_without_looking_for_garbage() -> None:
     frozen, left = map(int, done.stdout.splitlines()[-1].split())
     assert frozen > 10_000
     assert left < frozen / 10
+
+
+def test_a_cluster_is_asked_without_a_library_for_proxies(tmp_path: Path) -> None:
+    """The environment names none, and nobody answers."""
+    config = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here"}}],
+        "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}],
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(config))
+    bare = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    command = [*COUNTING, "devices", "--kubeconfig", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=bare)
+    assert done.returncode == EXIT_BROKEN_WORLD
+    found = modules_of(done.stderr)
+    assert "dray.client.https" in found
+    assert not loaded(found, ("urllib.request", "http.client", "email", "aiohttp"))

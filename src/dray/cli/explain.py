@@ -77,7 +77,8 @@ def explain(
     is_live = not files or live.is_named or not _is_dump(given)
     world = given.world()
     if is_live:
-        world = _over(fetch_dump(live, with_events=True).world(), world)
+        found = fetch_dump(live, with_events=True).world()
+        world = _over(found, world) if files else found
         namespace = namespace or (live.namespace if pod is not None else None)
     wanted = _waiting(world, namespace) if every else _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]

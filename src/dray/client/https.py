@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from dray.client.credentials import Proof
 from dray.client.errors import ApiError, KubeconfigError, ServerUnreachable
@@ -190,6 +189,11 @@ def _timeout(call: Call) -> aiohttp.ClientTimeout:
 
 def _env_proxy(server: str) -> str:
     """The proxy that HTTPS_PROXY and NO_PROXY name for this server, if any."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    # Takes longer to load than all of this room, with mail and HTTP of its own.
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(server)
     if proxy_bypass(parts.hostname or ""):
         return ""
