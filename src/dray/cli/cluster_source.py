@@ -144,6 +144,8 @@ def fetch_dump(live: LiveCluster, with_events: bool = False, kinds: Collection[s
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
     dump = Dump()
+    # The command ends soon, and what it reads stays until then: 500 nodes with 104,000 devices are explained without a search for garbage.
+    gc.set_threshold(250_000, 20, 100)
     try:
         # The dump is filled, not returned: asyncio formats a returned value as text when it restores the signal
         # handlers. For a large cluster that takes seconds.

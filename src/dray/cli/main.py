@@ -21,8 +21,8 @@ from dray import __version__
 from dray.cli.output import show_hidden_characters
 
 # Modules and the objects of a cluster stay until a command ends. Looking through them again and again would take a quarter of a
-# short command's time: 500 nodes with 104,000 devices are explained without that. Servers set their own (`dray.event_loop`).
-gc.set_threshold(250_000, 20, 100)
+# short command's time. Commands that only read look less often still (`cluster_source`), and servers set their own (`dray.event_loop`).
+gc.set_threshold(50_000, 20, 100)
 
 # One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -86,6 +86,7 @@ class LazyGroup(click.Group):
             command = getattr(importlib.import_module(f"dray.cli.{module}"), attribute)
         finally:
             as_usual()
+        _collect_from_now_on()
         assert isinstance(command, click.Command)
         return command
 
@@ -109,7 +110,15 @@ def main() -> None:
         gc.freeze()
 
 
+def _collect_from_now_on() -> None:
+    """Among the modules of a command is no garbage: `main` has them loaded without a search, and none looks through them later."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 def _run() -> None:
+    gc.disable()
     as_usual()
     show_hidden_characters()
     program = "kubectl dray" if sys.argv[0].endswith("kubectl-dray") else "dray"
