@@ -1,12 +1,13 @@
 """The extension points after a node is chosen: Reserve, Permit, PreBind, Bind, PostBind and their undoing."""
 
+import importlib.metadata
+
 import pytest
 from tests.builders.objects import a_node, a_pod
 from tests.scheduler.world import World
 
 from dray.scheduler.assembly import default_registry
 from dray.scheduler.config import ConfigError, SchedulerConfig
-from dray.scheduler.framework import profile
 from dray.scheduler.framework.interface import (
     BindPlugin,
     EnqueuePlugin,
@@ -160,7 +161,7 @@ def test_installed_packages_bring_plugins(monkeypatch):
         def load(self):
             return lambda args, handle: Watcher("Installed")
 
-    monkeypatch.setattr(profile, "entry_points", lambda group: [Point()] if "dray" in group else [])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [Point()] if "dray" in group else [])
     assert "Installed" in default_registry()
 
 
