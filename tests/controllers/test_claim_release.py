@@ -2,7 +2,10 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from dray.api.meta import ObjectMeta
+from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
 from dray.client import CLAIMS, PODS, TEMPLATES
 from dray.controllers.claims import ClaimController
 from dray.features import FeatureGates
@@ -117,6 +120,19 @@ async def test_one_of_several_users_leaves(cluster):
 
     await cluster.eventually(left)
     await stays_reserved(cluster, ["a", "c"])
+
+
+async def test_a_claim_is_looked_at_when_its_state_changed_or_an_informer_shows_it_again(cluster):
+    controller = await cluster.prepare(ClaimController)
+    user = ResourceClaimConsumerReference(resource="pods", name="gone", uid="u")
+    claim = ResourceClaim(
+        metadata=ObjectMeta(namespace="ns", name="claim"), status=ResourceClaimStatus(reserved_for=(user,))
+    )
+    labelled = replace(claim, metadata=replace(claim.metadata, labels={"a": "b"}))
+    controller._claim_changed(claim, labelled)
+    assert len(controller.queue) == 0
+    controller._claim_changed(labelled, labelled)
+    assert len(controller.queue) == 1
 
 
 async def test_B18_users_that_are_no_pods_are_never_removed(cluster):

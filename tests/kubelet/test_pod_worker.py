@@ -1,5 +1,6 @@
 """A pod's life on the node: restarts, init containers and sidecars, admission, and its end."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -78,6 +79,23 @@ async def test_init_containers_run_one_after_the_other_before_the_rest(rig):
     await rig.settle()
     assert rig.runtime.log == ["start first 0", "start second 0", "start main 0"]
     assert (rig.status["phase"], rig.condition("Initialized"), rig.condition("Ready")) == ("Running", "True", "True")
+
+
+async def test_a_pod_is_initialized_while_its_containers_still_start(rig, monkeypatch):
+    pulled = asyncio.Event()
+
+    async def pull_image(image):
+        await pulled.wait()
+        rig.runtime.images.add(image)
+
+    monkeypatch.setattr(rig.runtime, "pull_image", pull_image)
+    rig.runtime.images.clear()
+    await rig.start(node_pod())
+    assert (rig.status["phase"], rig.condition("Initialized")) == ("Pending", "True")
+    assert rig.condition("PodReadyToStartContainers") == "True"
+    pulled.set()
+    await rig.settle()
+    assert rig.status["phase"] == "Running"
 
 
 async def test_a_failed_init_container_fails_a_pod_that_is_never_restarted(rig):
