@@ -1,18 +1,25 @@
-"""Reviews that make no sense, in the words of Kubernetes."""
+"""Reviews of tokens, and reviews that make no sense, in the words of Kubernetes."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.apiserver import manifests
 from tests.apiserver.conftest import Client
 
+from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.request.authentication.service_account_tokens import ISSUER
+from dray.store.sqlite import SqliteStore
+
 ACCESS = "/apis/authorization.k8s.io/v1"
 LOCAL = f"{ACCESS}/namespaces/default/localsubjectaccessreviews"
 PODS = {"verb": "get", "resource": "pods", "namespace": "default"}
 PATH = {"path": "/x", "verb": "get"}
 TOKEN = "/api/v1/namespaces/default/serviceaccounts/default/token"
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 @pytest.mark.parametrize(
@@ -60,8 +67,46 @@ async def test_access_reviews(server: Client, path: str, review: dict[str, Any],
 
 
 async def test_a_token_review_needs_a_token(server: Client) -> None:
-    refused = await server.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {}})
+    refused = await server.post(TOKEN_REVIEWS, {"spec": {}})
     assert (refused.status, refused.body["message"]) == (400, "token is required for TokenReview in authentication")
+
+
+@pytest.fixture
+async def with_tokens(tmp_path: Path) -> AsyncIterator[Client]:
+    """A server that knows a token from a file."""
+    file = tmp_path / "tokens"
+    file.write_text("secret,ada,7,builders\n")
+    store = SqliteStore(tmp_path / "store.db")
+    running = await start_server(store, ServerOptions(tmp_path, token_file=file))
+    yield Client(running, store)
+    await running.stop()
+    await store.close()
+
+
+async def reviewed(server: Client, token: str, *audiences: str) -> dict[str, Any]:
+    answer = await server.post(TOKEN_REVIEWS, {"spec": {"token": token, "audiences": list(audiences)}})
+    assert answer.status == 201
+    status: dict[str, Any] = answer.body["status"]
+    return status
+
+
+async def test_a_token_of_a_file_is_good_for_the_server_itself(with_tokens: Client) -> None:
+    ada = {"username": "ada", "uid": "7", "groups": ["builders", "system:authenticated"]}
+    assert await reviewed(with_tokens, "secret") == {"authenticated": True, "user": ada, "audiences": [ISSUER]}
+    refused = {"user": {}, "error": "invalid bearer token"}
+    assert await reviewed(with_tokens, "secret", "elsewhere") == refused
+    assert await reviewed(with_tokens, "guess") == refused
+
+
+async def test_a_token_of_an_account_is_good_for_its_audiences(with_tokens: Client) -> None:
+    await with_tokens.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
+    made = await with_tokens.post(TOKEN, {"spec": {"audiences": ["a", "b"]}})
+    token = made.body["status"]["token"]
+    found = await reviewed(with_tokens, token, "b", "c")
+    assert found["user"]["username"] == "system:serviceaccount:default:default"
+    assert (found["authenticated"], found["audiences"]) == (True, ["b"])
+    assert "authenticated" not in await reviewed(with_tokens, token)
+    assert "authenticated" not in await reviewed(with_tokens, token, "c")
 
 
 async def test_a_token_request_names_its_own_account(server: Client) -> None:

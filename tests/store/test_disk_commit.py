@@ -1,6 +1,7 @@
 """Where commits wait for the disk, and which of them wait together."""
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
@@ -8,11 +9,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.waiting import let_others_run
+from tests.waiting import eventually, let_others_run
 
+from dray.store import sqlite
 from dray.store import sqlite_tables as tables
 from dray.store.errors import StoreUnavailable
-from dray.store.group_commit import QUICK_S, REMEMBERED, DiskCommit
+from dray.store.group_commit import LONG_VALUE, QUICK_S, REMEMBERED, DiskCommit
 from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
 
@@ -72,23 +74,60 @@ async def test_a_quick_disk_is_waited_for_on_the_loop(store: SqliteStore) -> Non
     assert store._writing.apart == [False] * 5
 
 
+async def test_what_is_not_on_the_disk_yet_is_not_read(store: SqliteStore) -> None:
+    """A long value is not remembered, so it is read from the file, beside the connection that is just writing it."""
+    before, after = b"1" * 2 * LONG_VALUE, b"2" * 2 * LONG_VALUE
+    await store.create("/a/long", before)
+    store._writing.takes_s = 2 * REMEMBERED * QUICK_S
+    await store.create("/a/slow", b"")
+    writing = asyncio.create_task(store.commit([Put("/a/long", after)]))
+    await eventually(lambda: store._writing.apart[-1], "the commit to be under way", pause_s=0)
+    seen = await store.get("/a/long")
+    assert seen is not None
+    assert seen.value == before
+    await writing
+    seen = await store.get("/a/long")
+    assert seen is not None
+    assert seen.value == after
+
+
+class Turns:
+    """Counts the turns of the loop."""
+
+    count = 0
+
+    async def go_on(self) -> None:
+        while True:
+            self.count += 1
+            await let_others_run()
+
+
+async def test_others_have_their_turn_while_a_history_is_read(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "READ_CHUNK", 2)
+    start = await store.create("/a/start", b"")
+    for number in range(6):
+        await store.create(f"/a/{number}", b"")
+    turns = Turns()
+    turning = asyncio.create_task(turns.go_on())
+    async with contextlib.aclosing(store.watch("/a/", start)) as batches:
+        found = [await anext(batches) for _ in range(3)]
+    turning.cancel()
+    assert sum(len(batch.changes) for batch in found) >= 3
+    assert turns.count >= 2
+
+
 async def test_a_slow_disk_gets_a_thread_until_it_is_quick_again(store: SqliteStore) -> None:
     connection = store._writing
     connection.takes_s = 2 * REMEMBERED * QUICK_S
     await store.create("/a/slow", b"")
-    turns = 0
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await let_others_run()
-
-    turning = asyncio.create_task(turn())
+    turns = Turns()
+    turning = asyncio.create_task(turns.go_on())
     await store.create("/a/slow-too", b"")
     turning.cancel()
     assert connection.apart == [False, True]
-    assert turns > 10, "the loop went on while the disk was slow"
+    assert turns.count > 10, "the loop went on while the disk was slow"
 
     connection.takes_s = 0.0
     for number in range(4 * REMEMBERED):
