@@ -9,15 +9,15 @@ STAMP := $(VENV)/.installed
 
 setup: $(STAMP)
 
-# What running Dray needs; the demo waits for no more than this.
-$(RUNTIME): pyproject.toml
+# What running Dray needs; the demo waits for no more than this. The versions are those of the lock.
+$(RUNTIME): pyproject.toml requirements-dev.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --editable .
+	@$(BIN)/python -m pip install -qq --constraint requirements-dev.lock --editable .
 	@touch $(RUNTIME)
 
 $(STAMP): $(RUNTIME)
-	@$(BIN)/python -m pip install -qq --group dev
+	@$(BIN)/python -m pip install -qq --constraint requirements-dev.lock --group dev
 	@touch $(STAMP)
 
 demo: $(RUNTIME)

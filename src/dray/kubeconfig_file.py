@@ -177,7 +177,8 @@ def _serialized(config: yaml.MappingNode) -> str:
 
 
 def _node_of(value: Any) -> yaml.Node:
-    node: yaml.Node = yaml.compose(yaml.safe_dump(value, sort_keys=False), Loader=_Loader)
+    node = yaml.compose(yaml.safe_dump(value, sort_keys=False), Loader=_Loader)
+    assert isinstance(node, yaml.Node)  # `safe_dump` writes a document for every value, also for None.
     return node
 
 

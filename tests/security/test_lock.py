@@ -42,4 +42,19 @@ def test_a_line_without_a_digest_is_refused(lock: ModuleType, tmp_path: Path, mo
     (tmp_path / "requirements.lock").write_text("click==8.1.0\n")
     monkeypatch.setattr(lock, "LOCK", tmp_path / "requirements.lock")
     with pytest.raises(SystemExit, match="not an entry"):
-        lock.locked()
+        lock.locked(lock.LOCK, lock.ENTRY)
+
+
+def test_tests_run_with_the_versions_that_users_get_and_every_tool_is_locked(lock: ModuleType) -> None:
+    assert lock.problems_of_development() == []
+
+
+def test_a_tool_that_is_not_locked_and_another_version_than_users_have_are_noticed(
+    lock: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [line for line in lock.DEV_LOCK.read_text().splitlines() if not line.startswith(("mypy==", "click=="))]
+    (tmp_path / "requirements-dev.lock").write_text("\n".join([*lines, "click==8.0.0"]) + "\n")
+    monkeypatch.setattr(lock, "DEV_LOCK", tmp_path / "requirements-dev.lock")
+    found = "\n".join(lock.problems_of_development())
+    assert "needs mypy" in found
+    assert "click is 8.0.0" in found
