@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dray.api.core import Pod, PodSpec
 from dray.api.meta import ObjectMeta
-from dray.client import IndexedObjects, object_key
+from dray.client import IndexedObjects, KeysByValue, object_key
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "remove", "index"]), st.integers(0, 4), st.sampled_from(["", "a", "b"])),
@@ -42,3 +42,18 @@ def test_indexes_follow_every_step(steps):
             assert all(objects.by_index(name, value) for value in objects.index_values(name))
     assert len(objects) == len(truth)
     assert {object_key(item) for item in objects} == set(truth)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("xy"), st.tuples(st.integers(0, 2))), max_size=30))
+def test_sets_of_keys_keep_the_order_of_arrival(steps):
+    keys, truth = KeysByValue(), {"x": [], "y": []}
+    for adds, value, key in steps:
+        if adds:
+            keys.add(value, key)
+            truth[value] += [key] if key not in truth[value] else []
+        else:
+            keys.discard(value, key)
+            truth[value] = [each for each in truth[value] if each != key]
+        assert {value: list(keys[value]) for value in "xy"} == truth
+        assert set(keys) == {value for value in "xy" if truth[value]}

@@ -42,6 +42,7 @@ from dray.client.indexed_objects import (
     BY_NAMESPACE,
     IndexedObjects,
     Indexer,
+    KeysByValue,
     by_namespace,
 )
 from dray.client.informer import Handler, Informer, MutationCache, is_newer
@@ -144,6 +145,7 @@ __all__ = [
     "Indexer",
     "Informer",
     "Informers",
+    "KeysByValue",
     "Kind",
     "KubeconfigError",
     "LeaderElector",

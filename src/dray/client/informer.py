@@ -21,6 +21,7 @@ from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
 from dray.client.indexed_objects import IndexedObjects, Indexer
 from dray.client.kinds import SHARED_DEVICES_LIST, ApiObject, Kind, WatchEvent, object_key, trimmed
 from dray.client.rest import Client
+from dray.client.shared_parts import SharedParts
 from dray.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ BACKOFF_START_S = 0.8
 BACKOFF_CAP_S = 30.0
 # A watch that ends sooner without an event means that the server has failed, not a timeout or a lost connection.
 SHORT_WATCH_S = 1.0
+# Objects that did not change for so long share their parts with others. Those that come and go soon are not worth it.
+SETTLED_S = 20.0
+SETTLED_PER_CHANGE = 4
 
 
 def _nothing(*_: object) -> None:
@@ -75,6 +79,10 @@ class Informer(Generic[T]):
         self._resync_s = resync_s
         # A list of slices has equal lists of devices once, a watch repeats them for each slice.
         self._watch_list = watch_list and kind.accept_list != SHARED_DEVICES_LIST
+        # Lists of devices, the bulk of slices, are shared when they are decoded.
+        self._parts = SharedParts() if kind.accept_list != SHARED_DEVICES_LIST else None
+        # When each object changed, in this order, until its parts are shared.
+        self._unsettled: OrderedDict[str, float] = OrderedDict()
         # The handlers of each type of event: most handlers leave some out, and there are many events.
         self._on_add: list[Callable[[T], None]] = []
         self._on_update: list[Callable[[T, T], None]] = []
@@ -278,6 +286,8 @@ class Informer(Generic[T]):
         elif old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
         self.objects.put(obj, key)
+        if self._parts is not None:
+            self._settle(self._parts, key)
         if old is None:
             for on_add in self._on_add:
                 try:
@@ -291,8 +301,23 @@ class Informer(Generic[T]):
                 except Exception:
                     self._log_failure(obj)
 
+    def _settle(self, parts: SharedParts, changed: str) -> None:
+        """Each change pays for a few objects that have been quiet, so that no task and no timer is needed."""
+        now, unsettled = self._client.clock.monotonic(), self._unsettled
+        unsettled[changed] = now
+        unsettled.move_to_end(changed)
+        for _ in range(SETTLED_PER_CHANGE):
+            oldest = next(iter(unsettled))
+            if now - unsettled[oldest] < SETTLED_S:
+                return
+            del unsettled[oldest]
+            quiet = self.objects.get(oldest)
+            if isinstance(quiet, msgspec.Struct):
+                parts.share(quiet)
+
     def _delete(self, key: str, last_state: T | None = None) -> None:
         known = self.objects.remove(key)
+        self._unsettled.pop(key, None)
         gone = last_state if last_state is not None else known
         if known is None or gone is None:
             return

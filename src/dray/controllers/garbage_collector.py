@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dray.api.meta import ObjectMeta, OwnerReference
-from dray.client import ApiError, ApiObject, Handler, Informer, Kind, WorkQueue, object_key
+from dray.client import ApiError, ApiObject, Handler, Informer, KeysByValue, Kind, WorkQueue, object_key
 from dray.controllers.context import ControllerContext
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ class GarbageCollector:
         self._workers = workers
         self._watched: dict[tuple[str, str], Informer[Any]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
-        # By the UID of an owner, the kinds and keys of its dependents. A dict stands for the set, to keep the order of arrival.
-        self._dependents_of: dict[str, dict[tuple[Informer[Any], str], None]] = {}
+        # By the UID of an owner, the kinds and keys of its dependents.
+        self._dependents_of: KeysByValue[tuple[Informer[Any], str]] = KeysByValue()
         self.queue: WorkQueue[ObjectIdentity] = WorkQueue(
             "garbage_collector_attempt_to_delete", clock=context.clock, registry=context.registry
         )
@@ -93,15 +93,11 @@ class GarbageCollector:
 
     def _enter(self, informer: Informer[Any], obj: ApiObject) -> None:
         for reference in obj.metadata.owner_references:
-            self._dependents_of.setdefault(reference.uid, {})[informer, object_key(obj)] = None
+            self._dependents_of.add(reference.uid, (informer, object_key(obj)))
 
     def _leave(self, informer: Informer[Any], obj: ApiObject) -> None:
         for reference in obj.metadata.owner_references:
-            dependents = self._dependents_of.get(reference.uid)
-            if dependents is not None:
-                dependents.pop((informer, object_key(obj)), None)
-                if not dependents:
-                    del self._dependents_of[reference.uid]
+            self._dependents_of.discard(reference.uid, (informer, object_key(obj)))
 
     async def run(self) -> None:
         await self._informers.synced()
@@ -246,7 +242,7 @@ class GarbageCollector:
     # --- owners and dependents
 
     def _dependents(self, uid: str) -> Iterator[tuple[ObjectIdentity, ObjectMeta]]:
-        for informer, key in list(self._dependents_of.get(uid, ())):
+        for informer, key in list(self._dependents_of[uid]):
             obj = informer.get(key)
             if obj is not None and any(reference.uid == uid for reference in obj.metadata.owner_references):
                 yield _item(informer.kind, obj.metadata), obj.metadata
