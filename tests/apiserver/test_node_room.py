@@ -1,5 +1,6 @@
 """The ledger beside the pod cache: whatever comes and goes, it says what a plain count over all pods would."""
 
+import asyncio
 import random
 from collections import Counter
 
@@ -9,9 +10,10 @@ import pytest
 from dray.accounting import SCHEDULING
 from dray.api.scheme import by_kind
 from dray.apiserver.guard import binding_guard
-from dray.apiserver.guard.binding_guard import NodeRoom
-from dray.apiserver.watch.kind_cache import KindCache
-from dray.store.interface import Change, Entry
+from dray.apiserver.guard.binding_guard import BindingGuard, NodeRoom, node_key
+from dray.apiserver.watch.kind_cache import KindCache, Progress
+from dray.store.errors import Conflict
+from dray.store.interface import Change, Entry, Put
 
 NODES = ("n1", "n2", "n3")
 
@@ -165,3 +167,47 @@ def test_what_cannot_be_read_is_not_counted():
     world.show(broken)
     assert world.requested("n1") == 0
     assert world.node_room.binding("key", msgspec.json.encode(broken)) is None
+
+
+class StoreWithoutKeys:
+    async def get(self, key):
+        return None
+
+
+async def bind(world, failures, *, several_servers):
+    """Binds a pod that fits once and not twice; the commits fail in this order, then one succeeds. Answers how many there were."""
+    old = world.pod("p", "uid-p", cpu=600)
+    world.show(old)
+    new = old | {"spec": old["spec"] | {"nodeName": "n1"}}
+    commits = []
+
+    async def then(operations, preconditions, old, new):
+        commits.append(operations)
+        if len(commits) <= len(failures):
+            raise failures[len(commits) - 1]
+        return world.revision + 1
+
+    guard = BindingGuard(StoreWithoutKeys(), Progress(), world.node_room, then, several_servers=several_servers)
+    await guard.commit([Put(world.pods.key("ns", "p"), msgspec.json.encode(new))], [], old, new)
+    return len(commits)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(Conflict(["/registry/pods/ns/p"]), id="the pod was changed"),
+        pytest.param(RuntimeError("the disk is full"), id="the store failed"),
+        pytest.param(asyncio.CancelledError(), id="the client went away"),
+    ],
+)
+async def test_binding_that_fails_gives_its_room_back(failure):
+    world = World()
+    with pytest.raises(type(failure)):
+        await bind(world, [failure], several_servers=False)
+    assert world.requested("n1") == 0
+
+
+async def test_binding_that_another_server_passed_counts_itself_once_when_it_tries_again():
+    world = World()
+    assert await bind(world, [Conflict([node_key("n1")])] * 2, several_servers=True) == 3
+    assert world.requested("n1") == 600_000
