@@ -1,4 +1,4 @@
-"""Every store test runs against a SQLite file and against a real etcd."""
+"""Every store test runs against a SQLite file, against one whose values are encrypted, and against a real etcd."""
 
 import itertools
 import json
@@ -13,6 +13,7 @@ import pytest
 from tests.torture.etcd_cluster import etcd_binary, free_port
 from tests.waiting import eventually_blocking
 
+from dray.store.encryption import AesGcm, EncryptedStore
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
@@ -128,7 +129,7 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
     etcd.kill()
 
 
-@pytest.fixture(params=["sqlite", "etcd"])
+@pytest.fixture(params=["sqlite", "encrypted", "etcd"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -139,6 +140,8 @@ async def open_store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) 
 
     async def open_sqlite() -> Store:
         store: Store = SqliteStore(tmp_path / "dray.db")
+        if kind == "encrypted":
+            store = EncryptedStore(store, {"/": [AesGcm("one", b"s" * 32)]})
         opened.append(store)
         return store
 
@@ -149,7 +152,7 @@ async def open_store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) 
         return store
 
     prefix = next(_prefixes)
-    yield open_sqlite if kind == "sqlite" else open_etcd
+    yield open_etcd if kind == "etcd" else open_sqlite
     for store in opened:
         await store.close()
 
