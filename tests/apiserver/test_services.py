@@ -9,7 +9,8 @@ from typing import Any
 from tests.apiserver.conftest import Client
 
 from dray.apiserver.request.request_info import User
-from dray.apiserver.write.admission.service_addresses import SERVICE_RANGE
+from dray.apiserver.write.admission.service_addresses import RESERVED_S, SERVICE_RANGE, AddressBook
+from dray.clock import SimulatedClock
 
 SERVICES = "/api/v1/namespaces/default/services"
 NODE = User("system:node:n1", ("system:nodes", "system:authenticated"))
@@ -43,6 +44,22 @@ async def test_an_address_is_given_once_and_stays(server: Client) -> None:
     assert moved.status == 422
     await server.send("DELETE", f"{SERVICES}/a")
     assert (await server.post(SERVICES, _service("b", clusterIP="10.96.0.10"))).status == 201
+
+
+async def test_two_services_at_the_same_moment_do_not_get_one_address(server: Client) -> None:
+    names = [f"s{number}" for number in range(8)]
+    made = await asyncio.gather(*(server.post(SERVICES, _service(name, clusterIP="10.96.0.10")) for name in names))
+    assert sorted(answer.status for answer in made) == [201] + [422] * 7
+
+
+async def test_an_address_on_its_way_to_the_store_is_free_again_if_it_never_comes_there() -> None:
+    clock = SimulatedClock()
+    book = AddressBook(clock)
+    book.reserve("10.96.0.10", "/services/a")
+    assert book.is_free("10.96.0.10", "/services/a"), "the same service may try again"
+    assert not book.is_free("10.96.0.10", "/services/b")
+    await clock.advance(RESERVED_S)
+    assert book.is_free("10.96.0.10", "/services/b")
 
 
 async def test_headless_and_external_services_have_none(server: Client) -> None:
