@@ -12,7 +12,7 @@ from dray.store import (
     store_base,
 )
 from dray.store.errors import Compacted
-from dray.store.interface import Change, Delete, Put, Store
+from dray.store.interface import Batch, Change, Delete, Put, Store
 
 
 async def collect(store: Store, prefix: str, after: int, up_to: int) -> list[Change]:
@@ -104,6 +104,26 @@ async def test_a_reader_that_falls_behind_catches_up_from_history(
         while not seen or seen[-1] < first + 20:
             seen += [change.revision for change in (await asyncio.wait_for(anext(batches), 10)).changes]
     assert seen == list(range(start + 1, first + 21))
+
+
+async def test_a_watch_that_has_ended_is_offered_no_more_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[int] = []
+    plain = store_base.WatchQueue.offer
+
+    def counted(queue: store_base.WatchQueue, batch: Batch) -> None:
+        offered.append(batch.revision)
+        plain(queue, batch)
+
+    monkeypatch.setattr(store_base.WatchQueue, "offer", counted)
+    start = await store.create("/a/0", b"")
+    first = await store.create("/a/1", b"")
+    for _ in range(5):
+        assert len(await asyncio.wait_for(collect(store, "/a/", start, up_to=first), 30)) == 1
+    async with contextlib.aclosing(store.watch("/a/", start)) as batches:
+        await asyncio.wait_for(anext(batches), 30)
+        last = await store.create("/a/2", b"")
+        await eventually(lambda: last in offered, "the open watch")
+    assert offered.count(last) == 1
 
 
 async def test_a_watch_from_a_forgotten_revision_is_refused(store: Store) -> None:
