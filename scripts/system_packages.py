@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 # What a test needs, and the Debian package that has it.
-WANTED = {"busybox": "busybox", "chromium": "chromium", "ip": "iproute2"}
+WANTED = {"busybox": "busybox-static", "chromium": "chromium", "ip": "iproute2"}
 
 
 def main() -> int:
