@@ -29,7 +29,7 @@ state = "{folder}/state"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "native"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "{plugins}"
     conf_dir = "{folder}/cni"
 """
 NRI = """
@@ -40,6 +40,7 @@ NRI = """
   plugin_config_path = "{folder}/nri"
   plugin_request_timeout = "20s"
 """
+CNI_PLUGINS = Path("/usr/lib/cni")
 # Pods of most tests are in the node's network; a kubelet asks for a network of their own all the same.
 NETWORK = '{"cniVersion": "1.0.0", "name": "loopback", "plugins": [{"type": "loopback"}]}'
 # A network of their own: a pair of interfaces for each pod, with an address.
@@ -69,6 +70,12 @@ def why_not_1_7() -> str:
     return why_not() or ("" if version() >= (1, 7) else "containerd on the PATH is older than 1.7")
 
 
+def why_no_pod_network() -> str:
+    """Why pods of a containerd cannot have a network of their own here; empty if they can."""
+    is_there = (CNI_PLUGINS / "ptp").exists()
+    return why_not_1_7() or ("" if is_there else f"no {CNI_PLUGINS}/ptp (Debian: containernetworking-plugins)")
+
+
 class Containerd:
     """`applies_cdi` off: a runtime that does not know CDI devices, as there are many. `has_nri`: plugins may connect to `nri.sock`.
 
@@ -87,7 +94,7 @@ class Containerd:
         self._folder = folder
         self._network = POD_NETWORK.format(folder=folder) if has_pod_network else NETWORK
         self._config = (CONFIG + NRI if has_nri else CONFIG).format(
-            folder=folder, image=IMAGE, cdi_dir=cdi_dir, cdi="true" if applies_cdi else "false"
+            folder=folder, plugins=CNI_PLUGINS, image=IMAGE, cdi_dir=cdi_dir, cdi="true" if applies_cdi else "false"
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.socket = folder / "c.sock"

@@ -85,7 +85,7 @@ def cluster(request):
         options = ("--isolation", "auto") if request.param == "process" else ()
         runtime = None
         if request.param == "containerd":
-            if why := containerd.why_not_1_7():
+            if why := containerd.why_no_pod_network():
                 pytest.skip(why)
             runtime = Containerd(folder / "c", folder / "cdi", has_pod_network=True)
             options = ("--runtime", f"cri://{runtime.socket}")

@@ -128,7 +128,7 @@ def _address_of_server() -> Iterator[None]:
 
 @pytest.fixture
 def node():
-    if missing := why_not("kubelet") or containerd.why_not_1_7() or why_no_namespaces():
+    if missing := why_not("kubelet") or containerd.why_no_pod_network() or why_no_namespaces():
         pytest.skip(missing)
     if os.cpu_count() < 2:
         pytest.skip("this machine has only one CPU")

@@ -49,7 +49,7 @@ class RealNetNode(RealNode):
 
 @pytest.fixture
 def node():
-    if missing := why_not("kubelet") or containerd.why_not_1_7() or why_no_namespaces():
+    if missing := why_not("kubelet") or containerd.why_no_pod_network() or why_no_namespaces():
         pytest.skip(missing)
     with tempfile.TemporaryDirectory(prefix="dray-r", ignore_cleanup_errors=True) as name, made_host() as network:
         node = RealNetNode(Path(name), network)
