@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,21 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Server:
-    """A fresh `dray apiserver`."""
+    """A fresh `dray apiserver`, run by `python`, which may be a longer command."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, python: Sequence[str] = (sys.executable,), environment: dict[str, str] | None = None
+    ) -> None:
         self._kubeconfig = directory / "kubeconfig"
         ready = directory / "ready"
         started = time.perf_counter()
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "dray", "apiserver", "--listen", "127.0.0.1:0", "--data", str(directory / "data"),
+                *python, "-m", "dray", "apiserver", "--listen", "127.0.0.1:0", "--data", str(directory / "data"),
                 "--kubeconfig", str(self._kubeconfig), "--ready-file", str(ready),
             ],
             stdout=subprocess.DEVNULL,
+            env=environment,
         )  # fmt: skip
         while not ready.exists():
             if self.process.poll() is not None:
