@@ -34,6 +34,7 @@ from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.watch.watchers import (
     BOOKMARK,
     ERROR,
+    Line,
     WatchedChange,
     Watcher,
 )
@@ -84,13 +85,11 @@ class TableWatcher(Watcher):
 
     __slots__ = ()
 
-    def begin_with(self, state: Sequence[Stored]) -> None:
-        super().begin_with(state[:1])
-        first = list(self._state)
-        if state:
+    def _lines_of(self, state: Sequence[Stored]) -> Iterator[Line]:
+        first = list(super()._lines_of(state[:1]))
+        if first:
             self._forget_columns()
-        super().begin_with(state[1:])
-        self._state = chain(first, self._state)
+        return chain(first, super()._lines_of(state[1:]))
 
     def offer(self, event: WatchedChange) -> bool:
         is_sent = super().offer(event)
@@ -115,7 +114,8 @@ class WatchStream:
 
     async def __anext__(self) -> bytes:
         piece = await self._watcher.take()
-        if (line := piece.only_line) is not None:
+        # Usually one event, which is encoded already.
+        if len(piece) == 1 and isinstance(line := piece[0], bytes):
             return line
         if not piece:
             await self.aclose()

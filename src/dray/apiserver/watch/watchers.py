@@ -42,14 +42,16 @@ class ObjectEncoder(Protocol):
 class LateLine:
     """An event that takes time to encode. That happens once for all watchers, when the first reader takes it: in a thread, if it is large."""
 
-    __slots__ = ("_encoded", "_event_type", "_representation", "_stored", "size")
+    __slots__ = ("_encoded", "_event_type", "_representation", "_stored")
 
     def __init__(self, event_type: str, representation: ObjectEncoder, stored: Stored) -> None:
         self._event_type = event_type
         self._representation = representation
         self._stored = stored
         self._encoded: bytes | None = None
-        self.size = stored.size
+
+    def __len__(self) -> int:
+        return self._stored.size
 
     def encode(self) -> bytes:
         if self._encoded is None:
@@ -67,29 +69,17 @@ def _line(event_type: str, shown: ObjectEncoder, stored: Stored) -> Line:
     return LateLine(event_type, shown, stored)
 
 
-class WatchedPiece:
-    """Events that a reader took together; none when the watch has ended."""
+class WatchedPiece(list[Line]):
+    """Events that a reader takes together; none when the watch has ended."""
 
-    __slots__ = ("_lines",)
-
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self._lines = lines
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
-    @property
-    def only_line(self) -> bytes | None:
-        """The whole of a usual piece: one event that is encoded already."""
-        lines = self._lines
-        return lines[0] if len(lines) == 1 and isinstance(lines[0], bytes) else None
+    __slots__ = ()
 
     @property
     def bytes_to_encode(self) -> int:
-        return sum(line.size for line in self._lines if isinstance(line, LateLine))
+        return sum(len(line) for line in self if isinstance(line, LateLine))
 
     def encode(self) -> bytes:
-        return b"".join([line if isinstance(line, bytes) else line.encode() for line in self._lines])
+        return b"".join([line if isinstance(line, bytes) else line.encode() for line in self])
 
 
 class WatchedChange:
@@ -125,7 +115,7 @@ class WatchedChange:
 class Selection:
     """Selects objects of a kind by namespace, name, labels and fields."""
 
-    __slots__ = ("fields", "fields_of", "is_everything", "labels", "name", "namespace")
+    __slots__ = ("fields", "fields_of", "is_everything", "labels", "name", "namespace", "selects")
 
     def __init__(
         self,
@@ -140,13 +130,17 @@ class Selection:
         self.fields = fields or FieldSelector()
         self.fields_of = fields_of
         self.name = name or self.fields.exact("metadata.name") or ""
-        self.is_everything = not (self.namespace or self.name or self.labels or self.fields)
+        # Whether there is a selector: then counting the remaining items would be expensive.
+        self.selects = bool(self.labels or self.fields)
+        self.is_everything = not (self.namespace or self.name or self.selects)
 
     def matches(self, stored: Stored) -> bool:
         if self.namespace and stored.namespace != self.namespace:
             return False
         if self.name and stored.name != self.name:
             return False
+        if not self.selects:
+            return True
         if self.labels and not self.labels.matches(stored.labels()):
             return False
         if not self.fields:
@@ -157,11 +151,6 @@ class Selection:
     def of(self, candidates: Iterable[Stored], most: int | None = None) -> list[Stored]:
         """Those of the candidates that match, the first `most` of them."""
         return list(islice((stored for stored in candidates if self.matches(stored)), most))
-
-    @property
-    def selects(self) -> bool:
-        """Whether there is a selector: then counting the remaining items would be expensive."""
-        return bool(self.labels or self.fields)
 
 
 class Watcher:
@@ -190,9 +179,9 @@ class Watcher:
         self.place: tuple[str, ...] = ()
         # Removes the watcher from its index; None once removed.
         self.leave: Callable[[Watcher], None] | None = None
-        # Lines that come before all others: objects as they were when the watch began.
-        self._state: Iterator[Line] = iter(())
-        self._pending: list[Line] = []
+        # Lines that come before all others: objects as they were when the watch began. None once the reader has them.
+        self._state: Iterator[Line] | None = None
+        self._pending = WatchedPiece()
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -215,17 +204,20 @@ class Watcher:
 
     def begin_with(self, state: Sequence[Stored]) -> None:
         """The objects are encoded when the reader takes them: all at once would take the memory of the whole state."""
-        self._state = (_line(ADDED, self.representation, stored) for stored in state)
+        self._state = self._lines_of(state)
+
+    def _lines_of(self, state: Sequence[Stored]) -> Iterator[Line]:
+        return (_line(ADDED, self.representation, stored) for stored in state)
 
     def push(self, line: Line) -> None:
         """Adds a line for the reader."""
         if self.closed:
             return
         self._pending.append(line)
-        self._size += _size(line)
+        self._size += len(line)
         if self._size > MAX_PENDING_BYTES:
             self._pending.clear()
-            self._state = iter(())
+            self._state = None
             self._size = 0
             self.closed = True
         self._wake()
@@ -241,31 +233,28 @@ class Watcher:
 
     async def take(self) -> WatchedPiece:
         """All pending events; waits until there are some, or until the watch has ended."""
-        if piece := self._next_of_state():
-            return WatchedPiece(piece)
+        if self._state is not None and (piece := self._next_of_state(self._state)):
+            return piece
         while not self._pending:
             if self.closed:
-                return WatchedPiece(())
+                return WatchedPiece()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        pending, self._pending, self._size = self._pending, [], 0
-        return WatchedPiece(pending)
+        pending, self._pending, self._size = self._pending, WatchedPiece(), 0
+        return pending
 
-    def _next_of_state(self) -> Sequence[Line]:
-        piece, size = [], 0
-        for line in self._state:
+    def _next_of_state(self, state: Iterator[Line]) -> WatchedPiece:
+        piece, size = WatchedPiece(), 0
+        for line in state:
             piece.append(line)
-            size += _size(line)
+            size += len(line)
             if size >= STATE_PIECE_BYTES:
-                break
+                return piece
+        self._state = None
         return piece
-
-
-def _size(line: Line) -> int:
-    return len(line) if isinstance(line, bytes) else line.size
 
 
 class WatcherIndex:
