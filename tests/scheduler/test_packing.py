@@ -6,7 +6,14 @@ from tests.builders.objects import a_class, a_node, a_pod, a_request, a_slice, t
 from tests.scheduler.world import World
 
 from dray.api.quantity import Quantity
-from dray.api.resource import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
+from dray.api.resource import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+)
 from dray.scheduler.config import ConfigError, SchedulerConfig, with_policy
 from dray.scheduler.plugins import device_packing
 from dray.scheduler.plugins.device_packing import PodMix
@@ -134,6 +141,7 @@ def partitioned(sets):
             devices += [
                 Device(
                     name=f"s{number}-{size}-{index}",
+                    attributes={"set": DeviceAttribute(int_=number)},
                     consumes_counters=(draws,),
                     capacity={"slices": DeviceCapacity(value=Quantity.parse(size))},
                 )
@@ -146,8 +154,11 @@ def partitioned(sets):
     return tuple(devices), counters
 
 
-def partition(name, size):
-    return template_pod(name, a_request(expression=f'device.capacity["gpu.example.com"].slices == quantity("{size}")'))
+def partition(name, size, of_set=None):
+    expression = f'device.capacity["gpu.example.com"].slices == quantity("{size}")'
+    if of_set is not None:
+        expression += f' && device.attributes["gpu.example.com"].set == {of_set}'
+    return template_pod(name, a_request(expression=expression))
 
 
 async def test_partitions_fill_counters_that_are_in_use_before_others():
@@ -160,6 +171,20 @@ async def test_partitions_fill_counters_that_are_in_use_before_others():
     await placed(world, partition("d", "4"))
     used = {name: devices_of(world, name)[0][:2] for name in "abcd"}
     assert used["a"] == used["b"] == used["c"] != used["d"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [pytest.param("least-fragmentation", "s1", id="leaves-a-set-whole"), pytest.param("", "s0", id="first-fit")],
+)
+async def test_a_partition_is_cut_from_counters_in_use_where_whole_sets_are_expected(policy, expected):
+    pod, claim = partition("expected", "4")
+    config = with_policy(SchedulerConfig(), policy, [(pod, (claim,))]) if policy else SchedulerConfig()
+    devices, counters = partitioned(2)
+    slices = in_one_pool(a_slice("node-1", devices), a_slice("node-1", (), shared_counters=counters))
+    world = World(a_node("node-1"), *slices, CLASS, config=config)
+    await placed(world, partition("a", "2", of_set=1), partition("b", "1"))
+    assert devices_of(world, "b")[0][:2] == expected
 
 
 def in_one_pool(*slices):
