@@ -5,9 +5,11 @@ from tests.accounting.builders import World, allocated_device, demanding_pod, qu
 
 from dray.accounting import (
     DoesNotFit,
+    Fits,
     NodeLedger,
     PodRef,
     Policy,
+    Shortage,
     charges_in_status,
     check_compatibility,
     claim_statuses,
@@ -183,6 +185,28 @@ def test_a_container_with_two_pools_fills_the_first_then_the_second():
         ledger.remove(ref)
         ledger.check()
     assert (ledger.milli_cpu, ledger.claim_states) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("second_pool", "answer"),
+    [
+        pytest.param(2, Fits(), id="enough"),
+        pytest.param(1, DoesNotFit((Shortage("cpu", 6_000, 6_000, 11_000, "c0, c1"),)), id="one-cpu-short"),
+    ],
+)
+def test_containers_of_one_pod_do_not_draw_the_same_part_of_a_pool(second_pool, answer):
+    """The first takes 6 of 10; for the 6 of the other there are the 4 that are left, and the second pool."""
+    world = world_of_claims(("x", Policy.CONSUME_FROM, 10), ("x", Policy.CONSUME_FROM, second_pool))
+    world.pods["p"] = demanding_pod(
+        "p",
+        containers={
+            "a": {"requests": {"cpu": "6"}, "claims": ["c0"]},
+            "b": {"requests": {"cpu": "6"}, "claims": ["c0", "c1"]},
+        },
+        claims={"c0": "c0", "c1": "c1"},
+    )
+    ledger = NodeLedger("n", quantities(cpu="100", pods="10"))
+    assert ledger.fits(pod_demand(world.pods["p"], world.charges("p"))) == answer
 
 
 def test_pod_level_budget_covers_what_comes_from_a_pool():
