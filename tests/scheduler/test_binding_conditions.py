@@ -51,6 +51,7 @@ async def test_pod_is_bound_once_the_device_is_ready():
     assert world.node_of() == "node-1"
     metrics = world.scheduler.handle.metrics
     assert metrics.binding_allocations.value("default-scheduler", DRIVER, "success") == 1
+    assert metrics.binding_wait.count("default-scheduler", DRIVER, "success") == 1
 
 
 async def test_failed_device_is_given_up_and_another_one_chosen():
@@ -84,6 +85,7 @@ async def test_device_that_takes_too_long_times_out():
     assert "device binding timeout: claim=claim" in world.message()
     metrics = world.scheduler.handle.metrics
     assert metrics.binding_allocations.value("default-scheduler", DRIVER, "timeout") == 1
+    assert metrics.binding_wait.count("default-scheduler", DRIVER, "timeout") == 1
 
 
 async def test_all_devices_of_all_claims_must_be_ready():

@@ -271,6 +271,16 @@ async def test_pod_that_is_over_before_it_was_placed_is_forgotten():
     assert not await world.attempt()
 
 
+async def test_waiting_pod_that_somebody_else_bound_leaves_the_queue():
+    world = a_world(a_claim("claim", a_request(count=3)), a_pod("pod", "claim", cpu="1"))
+    await world.settle()
+    assert world.where() == "unschedulable"
+    pod = world.pod()
+    world.apply(replace(pod, spec=replace(pod.spec, node_name="node-1")))
+    assert (world.where(), len(world.scheduler.queue)) == ("", 0)
+    assert world.requested()["cpu"] == 1000
+
+
 async def test_many_pods_share_one_claim_one_after_the_other():
     world = World(a_node("node-1"), a_node("node-2"), a_slice("node-1", 1), a_class(), a_claim())
     for index in range(10):

@@ -98,6 +98,20 @@ def test_idle_scheduler_takes_a_rejected_pod_out_of_backoff_early():
     assert queue.pop(0.6) is entry
 
 
+def test_idle_scheduler_is_told_of_a_rejected_pod_at_once_and_of_a_failed_one_after_its_backoff():
+    told = []
+    queue = a_queue(on_ready=lambda: told.append(queue.counts[QueueName.BACKOFF]))
+    entry = rejected(queue)
+    told.clear()
+    queue.move(ClusterChange(NODE_ADDED), 0.5)
+    assert told == [1], "it may be taken out of backoff early"
+    assert queue.pop(0.6) is entry
+    queue.put_back_failed(entry, 0.6)
+    assert told == [1]
+    queue.flush_backoff(10.0)
+    assert told == [1, 0]
+
+
 def test_failed_pod_waits_out_its_backoff_and_for_no_event():
     queue = a_queue()
     queue.add(a_pod(), 0.0)
