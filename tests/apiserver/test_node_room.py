@@ -25,7 +25,7 @@ class World:
         self.pods, self.nodes = KindCache(by_kind("Pod")), KindCache(by_kind("Node"))
         self.revision = 0
         self.stored: dict[str, dict] = {}
-        self.node_room = NodeRoom(self.nodes, SCHEDULING)
+        self.node_room = NodeRoom(self.nodes, self.pods, SCHEDULING)
         for name in NODES:
             amounts = {"cpu": "1000", "memory": "1Ti", "pods": "1000"}
             self.put(self.nodes, "", {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": amounts}})

@@ -1,5 +1,6 @@
 """A pod's demand in the ledger's whole units, worked out once per pod version and kept with it."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ class PodRef(NamedTuple):
     @classmethod
     def of(cls, pod: Pod) -> "PodRef":
         metadata = pod.metadata
-        return cls(metadata.namespace, metadata.name, metadata.uid)
+        # Interned: the pods of a namespace share its name.
+        return cls(sys.intern(metadata.namespace), metadata.name, metadata.uid)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -375,16 +375,19 @@ class ClusterLedger:
         present = self._node_of.get(pod)
         if present is not None and present != node_name:
             self.remove(pod)
-        self._ledger(node_name).add(pod, demand)
-        self._node_of[pod] = node_name
+        ledger = self._ledger(node_name)
+        ledger.add(pod, demand)
+        # The ledger's name, so that its pods share one text.
+        self._node_of[pod] = ledger.name
 
     def remove(self, pod: PodRef) -> Demand | None:
         name = self._node_of.pop(pod, None)
         return None if name is None else self._leave(name, self.nodes[name].remove(pod))
 
     def assume(self, node_name: str, pod: PodRef, demand: Demand) -> None:
-        self._ledger(node_name).assume(pod, demand)
-        self._node_of[pod] = node_name
+        ledger = self._ledger(node_name)
+        ledger.assume(pod, demand)
+        self._node_of[pod] = ledger.name
 
     def forget(self, node_name: str, pod: PodRef) -> None:
         self._leave(node_name, self._ledger(node_name).forget(pod))

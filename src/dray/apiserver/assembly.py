@@ -248,7 +248,9 @@ def _write_path(
         return WritePath(admission, guard.commit, guard.changes)
     counts_claims = options.gates.enabled("DRANodeAllocatableResources")
     node_room = NodeRoom(
-        followed.caches.of(by_kind("Node")), SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS
+        followed.caches.of(by_kind("Node")),
+        followed.caches.of(by_kind("Pod")),
+        SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS,
     )
     followed.follower.subscribe(resource_prefix("", "pods"), node_room)
     bindings = BindingGuard(

@@ -77,8 +77,8 @@ GROUP_LIMIT = 256
 # How long a group waits for more of them, as long as every turn of the loop brings some. All that follows a group, down to
 # the watch events of other processes, costs less the more changes share it.
 GATHER_S = 0.004
-# Rows that are remembered, as many as there are leases and objects on their way in a large cluster. The server's caches hold the same values
-# anyway, except those of long values, of which they keep a part: such rows are read when somebody needs them.
+# Rows that are remembered, as many as there are leases and objects on their way in a large cluster. The server's caches hold most of these values
+# anyway: all but those that they have packed by now, and long values, of which they keep a part. Long rows are read when somebody needs them.
 MOST_RECENT = 32_768
 LONG_VALUE = 8 * 1024
 

@@ -1,7 +1,7 @@
 """Bindings into the store: no node is overbooked.
 
 `NodeRoom` knows what the pods of each node take from it. It reads pods when a binding asks for their node, not when they change, and of many
-changes of a pod only the last.
+changes of a pod only the last. Until then it keeps only their keys, since the cache of the pods has the rest.
 
 The check of a binding and its commit belong together, also when several bind to one node at the same moment. On one server the
 room is taken in memory until the pod is stored. Where several servers share a store, a key per node changes with every
@@ -11,7 +11,7 @@ binding, on condition that nobody changed it since the room was looked at.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,14 +31,13 @@ from dray.api.codec import decode
 from dray.api.core import Node, Pod
 from dray.api.dra.pod_phase import is_on_node
 from dray.api.errors import DecodeError
-from dray.api.projections import PlacedPod
 from dray.api.safe_get import name_of, text
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.core import Commit, CommitCheck
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import CollectedLoad, KindCache, Progress
-from dray.apiserver.watch.stored_object import GUARD, HAS_NODE, Stored, to_value
+from dray.apiserver.watch.kind_cache import KindCache, Progress
+from dray.apiserver.watch.stored_object import GUARD, Stored, to_value
 from dray.store.errors import Conflict
 from dray.store.interface import Change, Delete, Entry, Operation, Precondition, Put, Store
 
@@ -48,9 +47,6 @@ T = TypeVar("T")
 
 # Changes that wait for a binding to be looked at.
 MAX_WAITING_CHANGES = 4096
-
-
-_decode_node = msgspec.json.Decoder(PlacedPod).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +61,21 @@ class PodBinding:
 
 
 class NodeRoom:
-    """Every node's ledger, with pods that are being bound right now. To be subscribed to the pods in the store."""
+    """Every node's ledger, with pods that are being bound right now. To be subscribed to the pods in the store, after their cache."""
 
-    def __init__(self, nodes: KindCache, counts: RequestOptions) -> None:
+    def __init__(self, nodes: KindCache, pods: KindCache, counts: RequestOptions) -> None:
         self._nodes = nodes
+        self._pods = pods
         self._counts = counts
         self._ledger = ClusterLedger()
         self._refs: dict[str, PodRef] = {}
         # Pods that have changed since their node was asked for last: by node and key, and where each key is.
-        self._unread: dict[str, dict[str, bytes]] = {}
+        self._unread: dict[str, dict[str, None]] = {}
         self._unread_on: dict[str, str] = {}
-        self._declared: dict[str, tuple[Stored, frozenset[str]]] = {}
+        # The revision of each node that was read last, and the resources in its status.
+        self._declared: dict[str, tuple[int, frozenset[str]]] = {}
         # Pods that changed since a binding last asked; after a load this is every pod.
-        self._changed: dict[str, bytes | None] = {}
+        self._changed: dict[str, None] = {}
         self._is_reloaded = False
         # Between the answer of `take` and the call of `stored` or `give_back`.
         self._under_way: dict[str, PodBinding] = {}
@@ -97,9 +95,9 @@ class NodeRoom:
     def shortages(self, binding: PodBinding) -> list[Shortage]:
         """What the node would give away more of than it has. Only what it says it has counts."""
         self._catch_up()
-        for key, value in self._unread.pop(binding.node_name, {}).items():
+        for key in self._unread.pop(binding.node_name, ()):
             del self._unread_on[key]
-            self._read(key, value)
+            self._read(key)
         declared = self._declares(binding.node_name)
         if not declared:
             return []
@@ -129,18 +127,19 @@ class NodeRoom:
 
     # --- following the pods in the store
 
-    def loading(self) -> CollectedLoad:
-        return CollectedLoad(self._load)
+    def loading(self) -> _NodeRoomLoad:
+        return _NodeRoomLoad(self)
 
-    def _load(self, entries: Sequence[Entry], revision: int) -> None:
+    def start_over(self, keys: dict[str, None]) -> None:
+        """These pods are all there are."""
         self._is_reloaded = True
-        self._changed = {entry.key: entry.value for entry in entries}
+        self._changed = keys
 
     def apply(self, change: Change) -> None:
         if self._is_reloaded and change.value is None:
             self._changed.pop(change.key, None)
             return
-        self._changed[change.key] = change.value
+        self._changed[change.key] = None
         if len(self._changed) >= MAX_WAITING_CHANGES and not self._is_reloaded:
             # Pods come and go also where nobody is ever bound.
             self._catch_up()
@@ -149,8 +148,8 @@ class NodeRoom:
         changed, self._changed = self._changed, {}
         if self._is_reloaded:
             self._forget_everything()
-        for key, value in changed.items():
-            self._note(key, value)
+        for key in changed:
+            self._note(key, self._pods.at_key(key))
         if self._is_reloaded:
             self._is_reloaded = False
             for binding in self._under_way.values():
@@ -161,27 +160,34 @@ class NodeRoom:
         self._unread, self._unread_on = {}, {}
         self._declared.clear()
 
-    def _note(self, key: str, value: bytes | None) -> None:
+    def _note(self, key: str, stored: Stored | None) -> None:
         expected = self._expected.pop(key, None)
         waiting_on = self._unread_on.pop(key, None)
         if waiting_on is not None:
-            del self._unread[waiting_on][key]
+            self._leave(waiting_on, key)
         ours = expected or self._under_way.get(key)
-        if ours is not None and value is not None and ours.value == value:
+        if ours is not None and stored is not None and ours.value == stored.value:
             self._place(key, ours.node_name, ours.ref, ours.demand)
             return
         if expected is not None and self._is_assumed(expected):
             self._ledger.forget(expected.node_name, expected.ref)
-        node_name = _node_of(value)
+        node_name = (stored.node() if stored is not None else None) or ""
         ref = self._refs.get(key)
         if ref is not None and self._ledger.node_of(ref) != node_name:
             self._drop(key)
-        if value is not None and node_name:
-            self._unread.setdefault(node_name, {})[key] = value
+        if node_name:
+            self._unread.setdefault(node_name, {})[key] = None
             self._unread_on[key] = node_name
 
-    def _read(self, key: str, value: bytes) -> None:
-        pod = _readable(Pod, value)
+    def _leave(self, node_name: str, key: str) -> None:
+        waiting = self._unread[node_name]
+        del waiting[key]
+        if not waiting:
+            del self._unread[node_name]
+
+    def _read(self, key: str) -> None:
+        stored = self._pods.at_key(key)
+        pod = _readable(Pod, stored.value) if stored is not None else None
         demand = self._demand(pod) if pod is not None and is_on_node(pod) else None
         if pod is None or demand is None:
             self._drop(key)
@@ -220,23 +226,27 @@ class NodeRoom:
         if stored is None:
             return frozenset()
         known = self._declared.get(name)
-        if known is None or known[0] is not stored or name not in self._ledger.nodes:
+        if known is None or known[0] != stored.revision or name not in self._ledger.nodes:
             node = _readable(Node, stored.value)
             if node is None:
                 return frozenset()
             self._ledger.set_node(node)
-            known = self._declared[name] = stored, frozenset(node.status.allocatable)
+            known = self._declared[name] = stored.revision, frozenset(node.status.allocatable)
         return known[1]
 
 
-def _node_of(value: bytes | None) -> str:
-    """Without reading all of the pod; empty if it has no node."""
-    if value is None or HAS_NODE not in value:
-        return ""
-    try:
-        return _decode_node(value).spec.node_name
-    except msgspec.MsgspecError:
-        return ""
+class _NodeRoomLoad:
+    """Of the pods that are read, only their keys."""
+
+    def __init__(self, node_room: NodeRoom) -> None:
+        self._node_room = node_room
+        self._keys: dict[str, None] = {}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        self._keys.update((entry.key, None) for entry in entries)
+
+    def finish(self, revision: int) -> None:
+        self._node_room.start_over(self._keys)
 
 
 def _is_basic(row: Shortage) -> bool:

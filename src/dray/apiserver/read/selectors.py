@@ -116,6 +116,12 @@ class FieldSelector:
             (fields.get(name, "") in values) == (operator == "=") for (name, operator), values in self._values.items()
         )
 
+    def allows(self, field: str, value: str) -> bool:
+        """Whether an object with this value in one field can match; the others are not looked at."""
+        return all(
+            (value in values) == (operator == "=") for (name, operator), values in self._values.items() if name == field
+        )
+
     def exact(self, field: str) -> str | None:
         """The value the field must have, if the selector requires a single one."""
         return next((term.value for term in self.requirements if term.field == field and term.operator == "="), None)

@@ -21,14 +21,13 @@ from itertools import chain, groupby
 from typing import Protocol
 
 from dray.api.scheme import RESOURCES, Resource, by_plural
-from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.watch.stored_object import (
     REGISTRY,
     Document,
-    Packing,
     Stored,
     namespace_prefix,
+    packing_of,
     resource_prefix,
     storage_row,
     stored_factory,
@@ -54,8 +53,8 @@ class KindCache:
         self.complete_after = 0  # events after this revision are all in `_events`
         self.watchers = WatcherIndex(row)
         self._make = stored_factory(row, self.prefix)
-        # Objects that expire are many and seldom read: they are packed when they leave the newest events.
-        self._packing = Packing(self.prefix) if strategy_of(row).ttl_s else None
+        # Objects that are many and have not changed for a while are packed: when they leave the newest events.
+        self._packing = packing_of(row)
         self._objects: dict[str, Stored] = {}
         self._keys: list[str] = []
         self._events: deque[WatchedChange] = deque()
@@ -70,10 +69,10 @@ class KindCache:
     def loading(self) -> KindLoad:
         return KindLoad(self)
 
-    def kept(self, entry: Entry) -> Stored:
-        """An object of a load as this cache keeps it."""
+    def kept(self, entry: Entry, others: int) -> Stored:
+        """An object of a load as this cache keeps it, beside so many others."""
         stored = self._make(entry.key, entry.value, entry.revision, entry.created)
-        return self._packing.pack(stored) if self._packing else stored
+        return self._packing.pack(stored) if self._packing and self._packing.is_worth_it(others) else stored
 
     def load(self, objects: dict[str, Stored], revision: int) -> None:
         """Start from what is stored at `revision`. Watchers cannot be told what they missed: they start over, too."""
@@ -123,7 +122,9 @@ class KindCache:
             gone = self._events.popleft()
             self._event_bytes -= gone.size
             self.complete_after = gone.revision
-            if self._packing and gone.new and self._objects.get(gone.new.key) is gone.new:
+            if not (self._packing and gone.new and self._packing.is_worth_it(len(self._objects))):
+                continue
+            if self._objects.get(gone.new.key) is gone.new:
                 self._objects[gone.new.key] = self._packing.pack(gone.new)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -143,6 +144,9 @@ class KindCache:
     def remembered(self, entry: Entry) -> Stored:
         """An object from the store's history."""
         return self._make(entry.key, entry.value, entry.revision, entry.created)
+
+    def at_key(self, key: str) -> Stored | None:
+        return self._objects.get(key)
 
     def get(self, namespace: str, name: str) -> Stored | None:
         return self._objects.get(self.key(namespace, name))
@@ -190,8 +194,8 @@ class KindLoad:
         self._objects: dict[str, Stored] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
-        kept = self._cache.kept
-        self._objects.update((entry.key, kept(entry)) for entry in entries)
+        kept, before = self._cache.kept, len(self._objects)
+        self._objects.update((entry.key, kept(entry, before)) for entry in entries)
 
     def finish(self, revision: int) -> None:
         self._cache.load(self._objects, revision)

@@ -12,6 +12,7 @@ from dray.apiserver.read.selectors import (
     fields_of,
 )
 from dray.apiserver.watch.stored_object import (
+    NODE_FIELD,
     FieldsOf,
     Stored,
 )
@@ -21,8 +22,7 @@ ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOO
 MAX_PENDING_BYTES = 8 * 2**20
 # The initial state is encoded in pieces of this size, when the reader takes them.
 STATE_PIECE_BYTES = 2**20
-# Watchers that select by this field are found by its value: of thousands of kubelets one watches the pods of a node.
-INDEXED_FIELD = "spec.nodeName"
+# Watchers of these that select by node are found by its name: of thousands of kubelets one watches the pods of a node.
 INDEXED_KINDS = ("Pod", "ResourceSlice")
 
 
@@ -296,7 +296,7 @@ class WatcherIndex:
                     watcher.offer(event)
 
     def _place(self, selection: Selection) -> tuple[str, ...]:
-        node = selection.fields.exact(INDEXED_FIELD) if self._indexes_node else None
+        node = selection.fields.exact(NODE_FIELD) if self._indexes_node else None
         if node is not None:
             return ("node", node)
         if selection.name:
@@ -312,5 +312,5 @@ class WatcherIndex:
                 places["namespace", stored.namespace] = None
             places["name", stored.name] = None
             if self._by_node:
-                places["node", stored.fields(self._fields_of)[INDEXED_FIELD]] = None
+                places["node", stored.fields(self._fields_of)[NODE_FIELD]] = None
         return places

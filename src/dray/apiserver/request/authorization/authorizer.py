@@ -4,8 +4,9 @@ The node authorizer says what `system:node:<name>` may do: a node may read only 
 them. What a node may write into its own objects is checked by the admission plugin NodeRestriction (`dray.apiserver.write.admission.node_plugins`).
 """
 
-from collections import Counter
+import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -42,33 +43,70 @@ _volumes = msgspec.json.Decoder(ClaimedVolume)
 _one_nodes = msgspec.json.Decoder(OneNodesObject)
 
 
+class BoundPod(msgspec.Struct, frozen=True, gc=False):
+    """What a pod refers to. One is kept for every pod of the cluster."""
+
+    node: str
+    claims: tuple[Reference, ...]
+    others: tuple[Reference, ...]
+
+
+# The lists that are shared are forgotten as a whole when they are too many; pods keep those that they have. Long ones are not shared.
+MOST_SHARED = 1024
+LONG_LIST = 16
+
+
+class SharedReferences:
+    """Gives equal lists of references as one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Reference, ...], tuple[Reference, ...]] = {}
+
+    def one(self, references: tuple[Reference, ...]) -> tuple[Reference, ...]:
+        if len(references) > LONG_LIST:
+            return references
+        if len(self._known) >= MOST_SHARED:
+            self._known.clear()
+        return self._known.setdefault(references, references)
+
+
 class NodeGraph:
     """Fed from the store; answers whether a node has anything to do with an object."""
 
     def __init__(self) -> None:
-        self._references_by_node: dict[str, Counter[Reference]] = {}
-        self._by_pod: dict[str, tuple[str, tuple[Reference, ...]]] = {}
+        # How many pods of a node refer to an object.
+        self._references_by_node: dict[str, dict[Reference, int]] = {}
+        self._by_pod: dict[str, BoundPod] = {}
+        self._shared = SharedReferences()
         self._claim_by_volume: dict[str, tuple[str, str]] = {}
         self._node_by_key: dict[str, str] = {}
 
     def apply_pod(self, key: str, value: bytes | None) -> None:
-        node, references = self._by_pod.pop(key, ("", ()))
-        if node:
-            counts = self._references_by_node[node]
-            counts.subtract(references)
-            for reference in references:
-                if counts[reference] <= 0:
-                    del counts[reference]
+        before = self._by_pod.pop(key, None)
+        if before is not None:
+            self._count(before, -1)
         # Most pods change several times before they have a node; then there is nothing to read.
         if value is None or HAS_NODE not in value:
             return
         pod = _pods.decode(value)
         if not pod.spec.node_name:
             return
-        namespace, _, name = key.removeprefix(POD_PREFIX).partition("/")
-        found = (("pods", namespace, name), *dict.fromkeys(_references(pod, namespace)))
-        self._by_pod[key] = pod.spec.node_name, found
-        self._references_by_node.setdefault(pod.spec.node_name, Counter()).update(found)
+        namespace = sys.intern(key[len(POD_PREFIX) : key.rindex("/")])
+        own, others = dict.fromkeys(_claims(pod, namespace)), dict.fromkeys(_references(pod, namespace))
+        bound = BoundPod(sys.intern(pod.spec.node_name), tuple(own), self._shared.one(tuple(others)))
+        self._by_pod[key] = bound
+        self._count(bound, 1)
+
+    def _count(self, pod: BoundPod, by: int) -> None:
+        counts = self._references_by_node.setdefault(pod.node, {})
+        for reference in chain(pod.claims, pod.others):
+            count = counts.get(reference, 0) + by
+            if count > 0:
+                counts[reference] = count
+            else:
+                counts.pop(reference, None)
+        if not counts:
+            del self._references_by_node[pod.node]
 
     def apply_volume(self, key: str, value: bytes | None) -> None:
         name = key.removeprefix(VOLUME_PREFIX)
@@ -85,8 +123,11 @@ class NodeGraph:
 
     def refers(self, node: str, plural: str, namespace: str, name: str) -> bool:
         """Whether a pod bound to the node (or the pod itself) is, or uses, this object."""
+        if plural == "pods":
+            pod = self._by_pod.get(f"{POD_PREFIX}{namespace}/{name}")
+            return pod is not None and pod.node == node
         counts = self._references_by_node.get(node)
-        return counts is not None and counts[plural, namespace, name] > 0
+        return counts is not None and (plural, namespace, name) in counts
 
     def uses_volume(self, node: str, name: str) -> bool:
         """Whether a pod of the node has the claim to which the volume is bound."""
@@ -99,11 +140,15 @@ class NodeGraph:
         return self._node_by_key.get(f"{ONE_NODES_PREFIXES[plural]}{path}") == node
 
 
-def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
-    spec, status = pod.spec, pod.status or ReferencingPodStatus()
-    yield "serviceaccounts", namespace, spec.service_account_name or "default"
-    for claim_name in mentioned_claim_names(spec, status):
+def _claims(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
+    for claim_name in mentioned_claim_names(pod.spec, pod.status or ReferencingPodStatus()):
         yield "resourceclaims", namespace, claim_name
+
+
+def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
+    """Without its claims: what pods of one template have in common."""
+    spec = pod.spec
+    yield "serviceaccounts", namespace, spec.service_account_name or "default"
     for volume in spec.volumes or ():
         if volume.persistent_volume_claim is not None:
             yield "persistentvolumeclaims", namespace, volume.persistent_volume_claim.claim_name
