@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from tests.store.conftest import Etcd
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run
 
 from dray.apiserver.security.certificates import Authority, Pair
+from dray.clock import SimulatedClock
 from dray.store.errors import Compacted, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
-from dray.store.etcd import EtcdStore
+from dray.store.etcd import NUDGE_S, EtcdStore
 from dray.store.interface import Page, Store
 from dray.store.store_url import (
     StoreAddress,
@@ -96,6 +97,31 @@ async def test_writes_of_other_users_of_the_etcd_do_not_hold_up_a_watch(etcd_add
     assert changes == []
     await ours.close()
     await theirs.close()
+
+
+async def test_no_tick_is_written_for_a_revision_that_the_watch_shows_in_time(
+    etcd_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every server would write one for every change of another, and each of these is a change again."""
+    clock = SimulatedClock()
+    store = await EtcdStore.open(StoreAddress.parse(f"etcd://{etcd_address}/seen-in-time"), clock)
+    revision = await store.create("/a/x", b"")
+    await eventually(lambda: store._published >= revision, "the watch")
+    ticks: list[object] = []
+
+    async def counted(operations: object) -> int:
+        ticks.append(operations)
+        return revision
+
+    monkeypatch.setattr(store, "commit", counted)
+    store._published = revision - 1
+    wanted = await store.current_revision()
+    await let_others_run(10)
+    assert (store._nudging is not None, ticks) == (True, [])
+    store._published = wanted
+    await clock.advance(NUDGE_S)
+    assert (store._nudging, ticks) == (None, [])
+    await store.close()
 
 
 async def test_keys_with_a_time_to_live_vanish_with_their_lease(etcd_address: str, tmp_path: Path) -> None:
