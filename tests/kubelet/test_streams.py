@@ -9,7 +9,8 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import aiohttp
@@ -30,10 +31,10 @@ from dray.kubelet.runtime.interface import ContainerSpec, RunningContainer
 from dray.kubelet.runtime.isolation import Isolation, available_isolation
 from dray.kubelet.runtime.none import NoRuntime
 from dray.kubelet.runtime.process import ProcessRuntime
-from dray.kubelet.streams.command_streams import CommandStreams, Status, StreamOptions
+from dray.kubelet.streams.command_streams import CommandStreams, SpdyStreams, Status, StreamOptions
 from dray.kubelet.streams.node_streams import NodeStreams, StreamTarget
 from tests.kubelet.test_process_runtime import a_spec
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="pod-uid"))
 ISOLATION = available_isolation()
@@ -172,6 +173,29 @@ async def test_a_command_over_spdy(tmp_path: Path) -> None:
         missing = Script(StreamOptions(False, True, True, False))
         with pytest.raises(ContainerError, match='exec: "nosuch": executable file not found in \\$PATH'):
             await cri_streams.run_command(node.url("nosuch", output="1", error="1"), missing)
+
+
+class CountedEvent(asyncio.Event):
+    """Fails where a loop asks again and again and lets nobody else run."""
+
+    waits = 0
+
+    async def wait(self) -> Literal[True]:
+        self.waits += 1
+        assert self.waits < 10
+        return await super().wait()
+
+
+async def test_a_client_may_take_its_time_between_two_streams() -> None:
+    streams = SpdyStreams(Mock(), StreamOptions(False, True, True, False), "v4.channel.k8s.io")
+    streams._changed = changed = CountedEvent()
+    opening = asyncio.create_task(streams.opened())
+    for number, name in enumerate(("error", "stdout", "stderr"), 1):
+        await let_others_run(3)
+        assert (opening.done(), changed.waits) == (False, number)
+        assert streams._take(Mock(headers={"streamtype": name})) == ""
+    await opening
+    assert changed.waits == 3
 
 
 async def test_a_terminal_has_the_clients_size(tmp_path: Path) -> None:
