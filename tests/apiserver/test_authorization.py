@@ -498,6 +498,20 @@ async def test_reviews_answer_about_others_and_oneself(server: Server) -> None:
     assert self_review["status"]["userInfo"] == {"username": "alice", "groups": ["dev", "system:authenticated"]}
 
 
+async def test_a_rules_review_shows_the_rules_as_they_are_and_nothing_of_other_namespaces(server: Server) -> None:
+    """With the names: a rule for one object must not look like one for all."""
+    one = {"verbs": ["get", "patch"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"]}
+    every = {"verbs": ["list"], "apiGroups": ["", "apps"], "resources": ["pods"]}
+    await server.put("Role", "r", "ns", rules=[one, every])
+    await server.put("Role", "r", "other", rules=[{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])
+    for namespace in ("ns", "other"):
+        await server.bind("b", "Role/r", user("carol"), namespace)
+    answer = await server.security.reviews.answer(
+        "SelfSubjectRulesReview", {"spec": {"namespace": "ns"}}, User("carol")
+    )
+    assert answer["status"] == {"resourceRules": [one, every], "nonResourceRules": [], "incomplete": False}
+
+
 @pytest.mark.parametrize(
     ("kind", "review"),
     [
