@@ -15,6 +15,13 @@ from tests.waiting import eventually
 RIG = NodeRig
 
 
+async def test_an_agent_that_stops_leaves_no_server_behind(rig):
+    served = rig.agent.pod_resources
+    assert served.socket.exists()
+    await rig.stop_agent()
+    assert not served.socket.exists()
+
+
 async def test_a_pod_whose_driver_is_not_there_waits_and_can_be_deleted(rig):
     await rig.stop_driver()
     await rig.create_pod()
