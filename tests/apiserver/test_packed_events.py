@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.apiserver.in_process_api import InProcessApi
 
 from dray.api.scheme import by_kind
-from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
+from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.watch import kind_cache as caches
 from dray.apiserver.watch.stored_object import Packed, Stored
@@ -24,18 +25,7 @@ MOST_HELD = 350
 ODD = 'quotes " and \\ and ümlauts, <b> too'
 
 
-class Api:
-    def __init__(self, running: RunningServer) -> None:
-        self.running = running
-
-    async def ask(self, method: str, path: str, query: str = "", body: object = None, **headers: str) -> bytes:
-        given = {"accept": "application/json", "content-type": "application/json", **headers}
-        data = json.dumps(body).encode() if body else b""
-        answer = await self.running.server.handle(Request(method, path, query, given, data, LOOPBACK))
-        assert answer.status < 300, answer.body
-        assert isinstance(answer.body, bytes)
-        return answer.body
-
+class Api(InProcessApi):
     async def create(self, number: int, reason: str = "Scheduled") -> None:
         pod = {"kind": "Pod", "namespace": "default", "name": f"p{number}", "uid": f"uid-{number}", "apiVersion": "v1"}
         event = {

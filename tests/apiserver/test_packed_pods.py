@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.apiserver.in_process_api import InProcessApi
 
 from dray.accounting import SCHEDULING
 from dray.api.scheme import by_kind
-from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
+from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.guard.binding_guard import NodeRoom
 from dray.apiserver.read.selectors import fields_of, parse_fields
 from dray.apiserver.request.authorization.authorizer import POD_PREFIX, NodeGraph
@@ -293,18 +294,7 @@ def test_node_graph_is_a_plain_count(seed: int) -> None:
 # --- through the server
 
 
-class Api:
-    def __init__(self, running: RunningServer) -> None:
-        self.running = running
-
-    async def ask(self, method: str, path: str, query: str = "", body: object = None, **headers: str) -> bytes:
-        given = {"accept": "application/json", "content-type": "application/json", **headers}
-        data = json.dumps(body).encode() if body else b""
-        answer = await self.running.server.handle(Request(method, path, query, given, data, LOOPBACK))
-        assert answer.status < 300, answer.body
-        assert isinstance(answer.body, bytes)
-        return answer.body
-
+class Api(InProcessApi):
     async def create(self, number: int) -> None:
         spec = {"containers": [{"name": "main", "image": "app:1"}], "nodeName": f"node-{number % 2}"}
         metadata = {"name": f"pod-{number}", "labels": {"parity": str(number % 2)}}
