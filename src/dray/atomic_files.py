@@ -26,6 +26,12 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     sync_folder(path.parent)
 
 
+def remove_with_unfinished(folder: Path, pattern: str) -> None:
+    """Removes the files whose names match the glob pattern, and the unfinished copies of programs that were killed while they wrote them."""
+    for path in (*folder.glob(pattern), *folder.glob(f".{pattern}-*")):
+        path.unlink(missing_ok=True)
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Replaces the file's content; only the owner can read it."""
     write_atomically(path, content, 0o600)

@@ -1,6 +1,9 @@
 """Device metadata files: written by drivers, read by programs in containers, across versions and drivers."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 from tests.driver.driver_rig import DRIVER, DriverRig, allocated_claim, result
@@ -129,3 +132,33 @@ async def test_metadata_that_cannot_be_written_does_not_keep_a_pod_from_starting
     (rig.root / "plugins" / DRIVER / "dra-device-metadata").unlink()
     assert (await rig.unprepare(claim)).claims["uid-c"].error == ""
     assert list(rig.cdi_dir.iterdir()) == []
+
+
+PREPARE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from dray.api.meta import ObjectMeta
+from dray.api.resource import ResourceClaim
+from dray.driver.claim_files import DeviceMetadata
+from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
+
+root, cdi_dir, driver = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+finish = os.replace
+os.replace = lambda old, new: os.kill(os.getpid(), 9) if Path(new).parent == cdi_dir else finish(old, new)
+allocated = AllocatedDevice("r", "pool", "gpu-0")
+claim = ResourceClaim(metadata=ObjectMeta(name="c", namespace="ns", uid="u"))
+to_prepare = ClaimToPrepare(ClaimReference("ns", "c", "u"), (allocated,), claim)
+DeviceMetadata(driver, root, cdi_dir, lambda _: {}).add(to_prepare, [PreparedDevice(allocated)], [()])
+"""
+
+
+def test_unprepare_removes_the_unfinished_file_of_a_driver_that_was_killed(tmp_path):
+    root, cdi_dir = tmp_path / "driver", tmp_path / "cdi"
+    killed = subprocess.run([sys.executable, "-c", PREPARE_AND_DIE, root, cdi_dir, DRIVER], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    (unfinished,) = cdi_dir.iterdir()
+    assert unfinished.name.startswith(f".{DRIVER}_metadata_u_r.json-")
+    of_another_claim = cdi_dir / f".{DRIVER}_metadata_other_r.json-12345678"
+    of_another_claim.touch()
+    DeviceMetadata(DRIVER, root, cdi_dir, lambda _: {}).remove(ClaimReference("ns", "c", "u"))
+    assert list(cdi_dir.iterdir()) == [of_another_claim]

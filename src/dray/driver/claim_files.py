@@ -19,7 +19,7 @@ import msgspec
 
 from dray.api.cdi import CdiDevice, ContainerEdits, Mount, make_spec, qualified_name
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, DeviceAttribute
-from dray.atomic_files import write_atomically
+from dray.atomic_files import remove_with_unfinished, write_atomically
 from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
 
 T = TypeVar("T")
@@ -56,11 +56,7 @@ class CdiFiles:
         return not is_needed or self._path(claim_uid).is_file()
 
     def remove(self, claim_uid: str) -> None:
-        """The claim's file, and what a driver that was killed while writing it has left."""
-        path = self._path(claim_uid)
-        path.unlink(missing_ok=True)
-        for unfinished in path.parent.glob(f".{escape(path.name)}-*"):
-            unfinished.unlink(missing_ok=True)
+        remove_with_unfinished(self._directory, escape(self._path(claim_uid).name))
 
     def _path(self, claim_uid: str) -> Path:
         return self._directory / f"{self._driver}-{safe_file_part(claim_uid)}.json"
@@ -118,8 +114,7 @@ class DeviceMetadata:
     def remove(self, reference: ClaimReference) -> None:
         if self._claim_dir(reference).exists():
             shutil.rmtree(self._claim_dir(reference))
-        for path in self._cdi_dir.glob(f"{self._driver}_metadata_{safe_file_part(reference.uid)}_*.json"):
-            path.unlink(missing_ok=True)
+        remove_with_unfinished(self._cdi_dir, f"{escape(self._driver)}_metadata_{safe_file_part(reference.uid)}_*.json")
 
     def _write(self, claim: ClaimToPrepare, request: str, prepared: Sequence[PreparedDevice]) -> str:
         host_file = self._claim_dir(claim.reference) / safe_file_part(request) / "metadata.json"
