@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tests.scheduler.overdrawn import overdrawn
 from tests.waiting import eventually
 
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
+from dray.scheduler import service
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.queue import QueueName
-from dray.scheduler.service import FEW_BINDINGS, LONG, MOST_BINDINGS, SchedulerService
+from dray.scheduler.service import FEWEST_BINDINGS, MOST_BINDINGS, BindingLimit, SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 KINDS = {
@@ -323,11 +325,13 @@ async def test_pods_that_wait_for_their_devices_do_not_hold_up_others(cluster):
 
 
 class Bindings:
-    """The most that were under way at once, and how they asked to be treated."""
+    """How many were under way at once, and how they asked to be treated."""
 
     def __init__(self, plane):
         self._handle = plane.running.server.handle
-        self._now = self.most = 0
+        self._now = 0
+        # How many were under way when each of them began.
+        self.at_once = []
         self.priorities = set()
         plane.scheduler.client.transport._handle = self.handle
 
@@ -335,7 +339,7 @@ class Bindings:
         if not request.path.endswith("/binding"):
             return await self._handle(request)
         self._now += 1
-        self.most = max(self.most, self._now)
+        self.at_once.append(self._now)
         self.priorities.add(request.headers.get("priority"))
         try:
             return await self._handle(request)
@@ -343,8 +347,21 @@ class Bindings:
             self._now -= 1
 
 
-@pytest.mark.parametrize("count", [20, LONG + 40])
-async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of_others(cluster, count):
+UNTIL_SETTLED = int((MOST_BINDINGS - FEWEST_BINDINGS) / BindingLimit.STEP)
+
+
+@pytest.mark.parametrize(
+    ("goal_s", "fewest", "most"),
+    [
+        pytest.param(math.inf, FEWEST_BINDINGS + 1, MOST_BINDINGS, id="quick"),
+        pytest.param(0.0, 1, FEWEST_BINDINGS, id="slow"),
+    ],
+)
+async def test_pods_are_bound_before_the_writes_of_others_fewer_at_once_where_bindings_are_slow(
+    cluster, monkeypatch, goal_s, fewest, most
+):
+    monkeypatch.setattr(service, "BINDING_GOAL_S", goal_s)
+    count = UNTIL_SETTLED + MOST_BINDINGS + 40
     bindings = Bindings(cluster.plane)
     await cluster.until(lambda: cluster.client.find(SERVICE_ACCOUNTS, "default", "default"))
     await cluster.apply(full_node(pods="500"))
@@ -366,13 +383,9 @@ async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of
         return all(pod.spec.node_name for pod in (await cluster.client.list(PODS, "default")).items)
 
     await cluster.until(are_bound)
-    if count < LONG:
-        assert FEW_BINDINGS < bindings.most <= MOST_BINDINGS
-        assert bindings.priorities == {None}
-    else:
-        # The very last ones make no backlog any more.
-        assert FEW_BINDINGS <= bindings.most < 2 * FEW_BINDINGS
-        assert "u=0" in bindings.priorities
+    # Those that were under way when the limit fell may still be so.
+    assert fewest <= max(bindings.at_once[UNTIL_SETTLED + MOST_BINDINGS :]) <= most
+    assert bindings.priorities == {"u=0"}
 
 
 async def test_a_pod_that_came_before_the_first_node_is_bound_once_there_is_one(cluster):

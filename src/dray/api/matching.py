@@ -97,13 +97,15 @@ HostPort = tuple[str, str, int]
 """Protocol, address of the node, port."""
 
 ANY_ADDRESS = "0.0.0.0"
+# For nearly every pod, so it is made once.
+_NO_PORTS: frozenset[HostPort] = frozenset()
 
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:
     """Host ports of long-running containers: regular ones and sidecars. Other init containers end before a clash could matter."""
     spec = pod.spec
     if not any(container.ports for container in (*spec.containers, *spec.init_containers)):
-        return frozenset()
+        return _NO_PORTS
     return frozenset(_ports_of(_long_running(pod)))
 
 

@@ -38,10 +38,12 @@ def revision_of(claim: ResourceClaim) -> int:
 
 
 class AssumedClaims:
-    """Keeps the version with the higher revision, whether the watch or our own write brought it."""
+    """Keeps the version with the higher revision, whether the watch or our own write brought it.
+
+    Of two equal versions it keeps the one that the watch showed: the informer has that anyway, and ours would be a second copy.
+    """
 
     def __init__(self, on_change: ClaimChange) -> None:
-        self._watched: dict[tuple[str, str], ResourceClaim] = {}
         self._latest: dict[tuple[str, str], ResourceClaim] = {}
         self._on_change = on_change
 
@@ -57,15 +59,17 @@ class AssumedClaims:
     def watched(self, claim: ResourceClaim) -> None:
         """The watch shows this version. It is ignored where our own write is newer."""
         key = (claim.metadata.namespace, claim.metadata.name)
-        self._watched[key] = claim
         known = self._latest.get(key)
-        if known is not None and known.metadata.uid == claim.metadata.uid and revision_of(claim) <= revision_of(known):
-            return
+        if known is not None and known.metadata.uid == claim.metadata.uid:
+            shown, ours = revision_of(claim), revision_of(known)
+            if shown == ours:
+                self._latest[key] = claim
+            if shown <= ours:
+                return
         self._replace(key, claim)
 
     def gone(self, claim: ResourceClaim) -> None:
         key = (claim.metadata.namespace, claim.metadata.name)
-        self._watched.pop(key, None)
         known = self._latest.get(key)
         # A write of ours may have created the next claim of that name already.
         if known is not None and (known.metadata.uid == claim.metadata.uid or not claim.metadata.uid):
@@ -78,19 +82,6 @@ class AssumedClaims:
         known = self._latest.get(key)
         if known is None or revision_of(claim) > revision_of(known):
             self._replace(key, claim)
-
-    def restore(self, claim: ResourceClaim) -> None:
-        """Go back to the version of the watch, after our own write turned out to be outdated."""
-        key = (claim.metadata.namespace, claim.metadata.name)
-        watched = self._watched.get(key)
-        known = self._latest.get(key)
-        if watched is known:
-            return
-        if watched is None:
-            del self._latest[key]
-            self._on_change(known, None)
-        else:
-            self._replace(key, watched)
 
     def _replace(self, key: tuple[str, str], claim: ResourceClaim) -> None:
         known = self._latest.get(key)

@@ -216,12 +216,6 @@ class SchedulingQueue:
     def waiting(self) -> Iterator[QueuedPod]:
         return iter(self._entries.values())
 
-    @property
-    def coming(self) -> int:
-        """How many pods wait for something that the cluster itself makes, such as their claims: no gates that people open."""
-        for_people = sum(len(self._gated.get(plugin, ())) for plugin in self._waits_for_people)
-        return self.counts[QueueName.GATED] - for_people
-
     def not_told_since(self, parked_at: float) -> list[QueuedPod]:
         """Pods that have waited since then for something that the cluster itself makes, and were not told for what."""
         return [

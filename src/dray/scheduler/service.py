@@ -4,7 +4,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,50 +38,44 @@ from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.queue import QueueName
 from dray.scheduler.scheduler import Scheduler
 
-MOST_BINDINGS = 32
-FEW_BINDINGS = MOST_BINDINGS // 4
-LONG = 4 * MOST_BINDINGS
+# A binding should take so long while many pods wait: quick enough that the slowest of a hundred takes less than 50 ms.
+BINDING_GOAL_S = 0.02
+# Where the API server is far away or slow, fewer bindings at once would not make any of them quicker.
+FEWEST_BINDINGS, MOST_BINDINGS = 8, 32
 
 
-@dataclass(slots=True)
 class BindingLimit:
-    """Limits how many pods are bound at once, and says when their writes go before those of others.
+    """Limits how many pods are bound at once, by the time that their bindings take.
 
-    While few pods wait, all of them may be bound at once: writes that reach a server together cost it less. When many wait, binding
-    more of them at once binds none sooner; each takes longer, and a pod with a higher priority that comes later finds them ahead of it.
-    Then few are bound at once, and the server is asked to let their writes go first.
+    Writes that reach a server together cost it less each. But each binding takes longer, and a pod with a higher priority that comes later
+    finds all of them ahead of it. So a binding that is quicker than the goal raises the limit, and a slower one lowers it: half of the bindings
+    take longer than the goal, on a fast machine and on a slow one.
     """
 
-    is_long: bool = False
+    STEP = 0.25
 
-    def look(self, ready: int, coming: int) -> None:
-        """`ready` pods can be scheduled now, `coming` pods will be soon. A long backlog counts as long until it has been worked off."""
-        waiting = ready + coming
-        if waiting >= LONG:
-            self.is_long = True
-        elif waiting < FEW_BINDINGS:
-            self.is_long = False
+    def __init__(self) -> None:
+        self._limit = float(MOST_BINDINGS)
 
     @property
     def most_bindings(self) -> int:
-        return FEW_BINDINGS if self.is_long else MOST_BINDINGS
+        return int(self._limit)
+
+    def took(self, seconds: float) -> None:
+        step = self.STEP if seconds < BINDING_GOAL_S else -self.STEP
+        self._limit = min(max(self._limit + step, FEWEST_BINDINGS), MOST_BINDINGS)
 
 
 class ClientWriter:
     """Events are recorded under the scheduler name of their pod, one recorder each.
 
-    Behind a long backlog the server is asked to put what binds a pod before the writes of others.
+    The server is asked to put what binds a pod before the writes of others: a pod that is nearly placed should not wait for new ones.
     """
 
-    def __init__(self, client: Client, backlog: BindingLimit) -> None:
-        self._backlog = backlog
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._urgent = client.urgent()
         self._recorders: dict[str, EventRecorder] = {}
-
-    @property
-    def _for_binding(self) -> Client:
-        return self._urgent if self._backlog.is_long else self._client
 
     async def get_claim(self, namespace: str, name: str) -> ResourceClaim | None:
         return await self._client.find(CLAIMS, name, namespace)
@@ -91,10 +84,10 @@ class ClientWriter:
         return await self._client.create(CLAIMS, claim)
 
     async def update_claim(self, claim: ResourceClaim) -> ResourceClaim:
-        return await self._for_binding.update(CLAIMS, claim)
+        return await self._urgent.update(CLAIMS, claim)
 
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
-        return await self._for_binding.update_status(CLAIMS, claim)
+        return await self._urgent.update_status(CLAIMS, claim)
 
     async def unreserve_claim(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
         metadata = claim.metadata
@@ -116,7 +109,7 @@ class ClientWriter:
                 raise
 
     async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
-        await self._for_binding.patch(
+        await self._urgent.patch(
             PODS,
             pod.metadata.name,
             {"status": status},
@@ -131,7 +124,7 @@ class ClientWriter:
         return current is not None and current.metadata.uid == pod.metadata.uid and bool(current.spec.node_name)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        await self._for_binding.bind(pod, node_name)
+        await self._urgent.bind(pod, node_name)
 
     async def evict(self, victim: Pod, preemptor: Pod) -> None:
         scheduler = preemptor.spec.scheduler_name
@@ -211,10 +204,9 @@ class SchedulerService:
     ) -> None:
         self.client = client
         self.metrics = metrics or SchedulerMetrics()
-        self._backlog = BindingLimit()
-        self.writer = ClientWriter(client, self._backlog)
+        self.writer = ClientWriter(client)
         self._wake = asyncio.Event()
-        self._bindings = 0
+        self._bindings, self._binding_limit = 0, BindingLimit()
         self._tasks: set[asyncio.Task[None]] = set()
         self.scheduler = Scheduler(
             self.writer,
@@ -283,9 +275,7 @@ class SchedulerService:
 
     def _takes_more(self) -> bool:
         """Whether another pod may be bound beside those that are."""
-        queue, backlog = self.scheduler.queue, self._backlog
-        backlog.look(queue.counts[QueueName.ACTIVE], queue.coming)
-        return self._bindings - self.scheduler.handle.waiting < backlog.most_bindings
+        return self._bindings - self.scheduler.handle.waiting < self._binding_limit.most_bindings
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
         clock = self.client.clock
@@ -296,9 +286,15 @@ class SchedulerService:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._bindings += 1
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._timed(work))
         self._tasks.add(task)
         task.add_done_callback(self._done)
+
+    async def _timed(self, binding: Coroutine[Any, Any, None]) -> None:
+        monotonic = self.client.clock.monotonic
+        started = monotonic()
+        await binding
+        self._binding_limit.took(monotonic() - started)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
