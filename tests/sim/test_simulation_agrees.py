@@ -138,7 +138,7 @@ def _devices(claims: Any) -> tuple[str, ...]:
 @pytest.fixture(autouse=True)
 def one_binding_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a pod meets a shared claim that is just being written is a matter of microseconds, in Kubernetes too."""
-    for number in ("MOST_BINDINGS", "FEW_BINDINGS"):
+    for number in ("MOST_BINDINGS", "FEWEST_BINDINGS"):
         monkeypatch.setattr(f"dray.scheduler.service.{number}", 1)
 
 
