@@ -57,3 +57,12 @@ def test_missed_expectations_are_named():
         "attempt p99 60 ms instead of 50",
         "2000 MB instead of 1500",
     ]
+
+
+def test_a_control_plane_that_gives_no_answer_is_named(monkeypatch):
+    def starved(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr("dray.cli.bench.measure_workload", starved)
+    ran = CliRunner().invoke(bench, ["burst", "--workloads", str(WORKLOADS)], standalone_mode=False)
+    assert str(ran.exception) == "burst: the control plane gave no answer in time; is the machine busy?"

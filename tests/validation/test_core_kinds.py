@@ -318,3 +318,40 @@ def test_addresses_that_were_stored_before_may_stay():
     old = pod_with() | {"status": {"podIP": "010.1.1.1", "podIPs": [{"ip": "010.1.1.1"}]}}
     new = old | {"status": old["status"] | {"phase": "Running"}}
     assert texts(validate_status_update(new, old, ValidationContext())) == []
+
+
+def a_service(*external_ips):
+    metadata = {"name": "web", "namespace": "default"}
+    spec = {"ports": [{"port": 80}], "externalIPs": list(external_ips)}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("192.0.2.7", None),
+        ("2001:db8::7", None),
+        ("localhost", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        ("0.0.0.0", "may not be unspecified (0.0.0.0)"),
+        ("::", "may not be unspecified (::)"),
+        ("127.0.0.1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        ("127.8.9.10", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        ("::1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        ("169.254.169.254", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        ("fe80::1", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        ("224.0.0.1", "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+        ("ff02::1", "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+    ],
+)
+def test_traffic_of_a_service_goes_to_no_address_that_each_machine_has_for_itself(address, problem):
+    found = texts(validate_create(a_service("192.0.2.1", address), ValidationContext()))
+    assert found == ([f'spec.externalIPs[1]: Invalid value: "{address}": {problem}'] if problem else [])
+
+
+def test_addresses_that_a_service_has_already_may_stay():
+    old, new = a_service("127.0.0.1"), a_service("127.0.0.1", "127.0.0.2")
+    for document in (old, new):
+        document["metadata"] |= {"uid": "uid-web", "resourceVersion": "5"}
+    assert validate_update(old, old, ValidationContext()) == []
+    (refusal,) = texts(validate_update(new, old, ValidationContext()))
+    assert refusal.startswith("spec.externalIPs[1]: ")

@@ -77,7 +77,9 @@ def _choose(directory: Path, names: tuple[str, ...]) -> list[Workload]:
 def _measured(workload: Workload, processes: int, profile: Path | None) -> Measured:
     try:
         return measure_workload(workload, processes, profile)
-    except (OSError, RuntimeError, TimeoutError) as error:
+    except TimeoutError:
+        raise BrokenWorld(f"{workload.name}: the control plane gave no answer in time; is the machine busy?") from None
+    except (OSError, RuntimeError) as error:
         raise BrokenWorld(f"{workload.name}: {error}") from None
 
 

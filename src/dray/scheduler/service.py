@@ -38,32 +38,8 @@ from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.queue import QueueName
 from dray.scheduler.scheduler import Scheduler
 
-# A binding should take so long while many pods wait: quick enough that the slowest of a hundred takes less than 50 ms.
-BINDING_GOAL_S = 0.02
-# Where the API server is far away or slow, fewer bindings at once would not make any of them quicker.
-FEWEST_BINDINGS, MOST_BINDINGS = 8, 32
-
-
-class BindingLimit:
-    """Limits how many pods are bound at once, by the time that their bindings take.
-
-    Writes that reach a server together cost it less each. But each binding takes longer, and a pod with a higher priority that comes later
-    finds all of them ahead of it. So a binding that is quicker than the goal raises the limit, and a slower one lowers it: half of the bindings
-    take longer than the goal, on a fast machine and on a slow one.
-    """
-
-    STEP = 0.25
-
-    def __init__(self) -> None:
-        self._limit = float(MOST_BINDINGS)
-
-    @property
-    def most_bindings(self) -> int:
-        return int(self._limit)
-
-    def took(self, seconds: float) -> None:
-        step = self.STEP if seconds < BINDING_GOAL_S else -self.STEP
-        self._limit = min(max(self._limit + step, FEWEST_BINDINGS), MOST_BINDINGS)
+# Writes that reach the server together cost it less each, but a pod with a higher priority that comes late finds all of these ahead of it.
+MOST_BINDINGS = 20
 
 
 class ClientWriter:
@@ -206,7 +182,7 @@ class SchedulerService:
         self.metrics = metrics or SchedulerMetrics()
         self.writer = ClientWriter(client)
         self._wake = asyncio.Event()
-        self._bindings, self._binding_limit = 0, BindingLimit()
+        self._bindings = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.scheduler = Scheduler(
             self.writer,
@@ -275,7 +251,7 @@ class SchedulerService:
 
     def _takes_more(self) -> bool:
         """Whether another pod may be bound beside those that are."""
-        return self._bindings - self.scheduler.handle.waiting < self._binding_limit.most_bindings
+        return self._bindings - self.scheduler.handle.waiting < MOST_BINDINGS
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
         clock = self.client.clock
@@ -286,15 +262,9 @@ class SchedulerService:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._bindings += 1
-        task = asyncio.create_task(self._timed(work))
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
-
-    async def _timed(self, binding: Coroutine[Any, Any, None]) -> None:
-        monotonic = self.client.clock.monotonic
-        started = monotonic()
-        await binding
-        self._binding_limit.took(monotonic() - started)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -6,7 +6,7 @@ from dray.api import names
 from dray.api.names import byte_length
 from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
-from dray.validation.formats import IMMUTABLE
+from dray.validation.formats import IMMUTABLE, check_reachable_ip
 from dray.validation.pod_fields import PROTOCOLS
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -56,8 +56,8 @@ def check_lease(document: Document, errors: Errors) -> None:
 SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
-def check_service(document: Document, errors: Errors) -> None:
-    spec = document.get("spec") or {}
+def check_service(new: Document, old: Document | None, errors: Errors) -> None:
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     kind, ports = spec.get("type") or "", spec.get("ports") or []
     if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
         errors.required("spec.ports")
@@ -71,6 +71,10 @@ def check_service(document: Document, errors: Errors) -> None:
             errors.invalid(f"{here}.port", number, "must be between 1 and 65535, inclusive")
         if (protocol := port.get("protocol") or "TCP") not in PROTOCOLS:
             errors.not_supported(f"{here}.protocol", protocol, PROTOCOLS)
+    # Addresses that an earlier version took may stay.
+    for i, address in enumerate(spec.get("externalIPs") or ()):
+        if address not in (before.get("externalIPs") or ()):
+            check_reachable_ip(address, f"spec.externalIPs[{i}]", errors)
     if kind and kind not in SERVICE_TYPES:
         errors.not_supported("spec.type", kind, SERVICE_TYPES)
 

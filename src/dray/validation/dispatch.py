@@ -69,7 +69,7 @@ _CHECKS: dict[str, Check] = {
     "ResourceQuota": lambda new, old, _, errors: quotas.check_quota(new, old, errors),
     "Event": events.check_event,
     "Lease": _once(core_kinds.check_lease),
-    "Service": _once(core_kinds.check_service),
+    "Service": lambda new, old, _, errors: core_kinds.check_service(new, old, errors),
     **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: core_kinds.check_key_values(new, old, errors)),
     "PriorityClass": lambda new, old, _, errors: core_kinds.check_priority_class(new, old, errors),
     "PodGroup": lambda new, old, _, errors: pod_groups.check_group(new, old, errors),

@@ -234,6 +234,26 @@ def check_ip(text: str, path: str, errors: Errors) -> None:
         errors.invalid(path, text, "must not be an IPv4-mapped IPv6 address")
 
 
+def check_reachable_ip(text: str, path: str, errors: Errors) -> None:
+    """An address that traffic is sent to: never one that means something else on each machine."""
+    before = len(errors)
+    check_ip(text, path, errors)
+    if len(errors) > before:
+        return
+    address = ipaddress.ip_address(text)
+    if address.is_unspecified:
+        errors.invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if any(address in network for network in _LINK_LOCAL_MULTICAST):
+        errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+
+
+_LINK_LOCAL_MULTICAST = ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16")
+
+
 def _is_ip_with_zeros(text: str) -> bool:
     numbers = text.split(".")
     return len(numbers) == 4 and all(each.isascii() and each.isdigit() and int(each) < 256 for each in numbers)
