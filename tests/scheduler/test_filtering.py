@@ -95,6 +95,22 @@ async def test_taint_rule_keeps_a_pod_pending_until_it_is_gone():
     assert world.node_of()
 
 
+def test_a_taint_rule_counts_again_when_its_spec_changes_and_not_when_its_status_does():
+    selector = DeviceTaintSelector(driver=DRIVER)
+    rule = DeviceTaintRule(
+        metadata=ObjectMeta(name="rule"),
+        spec=DeviceTaintRuleSpec(device_selector=selector, taint=DeviceTaint(key="sick", effect="None")),
+    )
+    world = two_nodes(rule)
+    reader = ChangeReader(world.scheduler.handle.snapshot.log, {NodeFacet.DEVICES})
+    told = replace(rule, metadata=replace(rule.metadata, resource_version="7"))
+    world.scheduler.cluster.set_taint_rule(told, rule)
+    assert reader.changed() == 0
+    spec = replace(rule.spec, taint=DeviceTaint(key="sick", effect="NoSchedule"))
+    world.scheduler.cluster.set_taint_rule(replace(rule, spec=spec), told)
+    assert reader.changed() == EVERY_NODE
+
+
 def test_a_class_that_goes_changes_what_all_nodes_can_give():
     world = World(a_node(), a_slice(), a_class())
     reader = ChangeReader(world.scheduler.handle.snapshot.log, {NodeFacet.DEVICES})

@@ -5,6 +5,8 @@ from msgspec.structs import replace
 from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, allocated, template_pod, with_claim_status
 from tests.scheduler.world import World
 
+from dray.api.core import TopologySpreadConstraint
+from dray.api.meta import LabelSelector
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
@@ -20,6 +22,7 @@ from dray.scheduler.framework.interface import (
 )
 from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.pod_claims import _Hints
+from dray.scheduler.plugins.topology_spread import PodTopologySpread
 from dray.scheduler.queue import SchedulingQueue
 from dray.scheduler.snapshot import PodGroups
 
@@ -194,3 +197,26 @@ async def test_class_that_changes_wakes_the_pod():
     world.apply(a_class(expression="true"))
     await world.settle(seconds=2)
     assert world.node_of() == "node-1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "namespace", "hint"),
+    [
+        ({"app": "web"}, "default", Hint.QUEUE),
+        ({"app": "db"}, "default", Hint.SKIP),
+        ({"app": "web"}, "other", Hint.SKIP),
+    ],
+    ids=["counted", "not-counted", "in-another-namespace"],
+)
+def test_spread_hint_is_about_pods_that_the_constraint_counts(labels, namespace, hint):
+    constraint = TopologySpreadConstraint(
+        max_skew=1,
+        topology_key="zone",
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=LabelSelector(match_labels={"app": "web"}),
+    )
+    waiting = a_pod("waiting", labels={"app": "web"}, topology_spread_constraints=(constraint,))
+    gone = a_pod("gone", labels=labels)
+    gone = replace(gone, metadata=replace(gone.metadata, namespace=namespace))
+    change = ClusterChange(ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE), old=gone)
+    assert PodTopologySpread._pod_hint(waiting, change) is hint

@@ -15,6 +15,7 @@ from dray.api.resource import (
     DeviceCounterConsumption,
 )
 from dray.scheduler.config import ConfigError, SchedulerConfig, with_policy
+from dray.scheduler.packing import Fragmentation
 from dray.scheduler.plugins import device_packing
 from dray.scheduler.plugins.device_packing import PodMix
 
@@ -185,6 +186,14 @@ async def test_a_partition_is_cut_from_counters_in_use_where_whole_sets_are_expe
     world = World(a_node("node-1"), *slices, CLASS, config=config)
     await placed(world, partition("a", "2", of_set=1), partition("b", "1"))
     assert devices_of(world, "b")[0][:2] == expected
+
+
+def test_partitions_are_bins_by_their_counters_and_not_by_themselves_as_well():
+    devices, counters = partitioned(2)
+    slices = in_one_pool(a_slice("node-1", devices), a_slice("node-1", (), shared_counters=counters))
+    known = World(a_node("node-1"), *slices, CLASS).scheduler.handle.devices
+    bins = Fragmentation([]).bins_on(known.inventory.pools_on(a_node("node-1")), known.ledger)
+    assert [each.left for each in bins] == [(4_000_000_000,), (4_000_000_000,)]
 
 
 def in_one_pool(*slices):
