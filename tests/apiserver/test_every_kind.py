@@ -50,6 +50,12 @@ LEAST: dict[str, Document] = {
         "spec": {"maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}},
     },
     "CronJob": {"spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": {"spec": _POD}}}}},
+    "ReplicationController": {
+        "spec": {
+            "selector": {"a": "b"},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {**_POD, "restartPolicy": "Always"}},
+        }
+    },
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "StorageClass": {"provisioner": "p.example.com"},

@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime
 
-from dray.apiserver.read.workload_cells import pod_cells
+import pytest
+
+from dray.apiserver.read.workload_cells import age, pod_cells
 
 NOW = datetime(2026, 11, 15, 10, tzinfo=UTC)
 INIT = {"name": "init"}
@@ -43,3 +45,8 @@ def test_restarts_of_sidecars_count_restarts_of_init_containers_do_not():
     statuses = [{"name": "init", "restartCount": 5, **DONE}, {"name": "side", "restartCount": 2, **running}]
     main = {"restartCount": 1, **running}
     assert cells(statuses, main, initialized=True, phase="Running") == ("2/2", "Running", "3")
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "yesterday", "", None])
+def test_a_time_before_or_after_all_dates_has_no_age(moment):
+    assert age(moment, datetime(2026, 1, 1, tzinfo=UTC)) == "<unknown>"

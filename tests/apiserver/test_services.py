@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
 
+import pytest
 from tests.apiserver.conftest import Client
 
+from dray.apiserver.read.workload_cells import _service as service_cells
 from dray.apiserver.request.request_info import User
 from dray.apiserver.write.admission.service_addresses import RESERVED_S, SERVICE_RANGE, AddressBook
 from dray.clock import SimulatedClock
@@ -100,3 +103,42 @@ async def test_what_a_node_may_read(server: Client) -> None:
     other = {"metadata": {"name": "n2"}, "spec": {"drivers": []}}
     assert (await server.send("POST", nodes, other, user=NODE)).status == 403
     assert (await server.send("GET", f"{nodes}/n2", user=NODE)).status == 403
+
+
+LOAD_BALANCED = {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}, {"hostname": "lb.example.com"}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "shown"),
+    [
+        ({}, {}, "<none>"),
+        ({"externalIPs": ["192.0.2.7", "192.0.2.8"]}, {}, "192.0.2.7,192.0.2.8"),
+        ({"externalName": "left.over"}, {}, "<none>"),
+        ({"type": "ExternalName", "externalName": "a.b"}, {}, "a.b"),
+        ({"type": "LoadBalancer"}, {}, "<pending>"),
+        ({"type": "LoadBalancer", "externalIPs": ["192.0.2.7"]}, LOAD_BALANCED, "192.0.2.9,lb.example.com,192.0.2.7"),
+    ],
+)
+def test_the_address_outside_depends_on_the_type(spec: dict[str, Any], status: dict[str, Any], shown: str) -> None:
+    document = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}], **spec}, "status": status}
+    assert service_cells(document, datetime(2026, 1, 1, tzinfo=UTC))[3] == shown
+
+
+CONTROLLERS = "/api/v1/namespaces/default/replicationcontrollers"
+
+
+async def test_a_replication_controller_is_scaled_and_found_by_its_size(server: Client) -> None:
+    template = {
+        "metadata": {"labels": {"app": "web", "tier": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    for name, selector in (("one", {"tier": "a", "app": "web"}), ("two", None)):
+        spec = {"replicas": 1, "selector": selector, "template": template}
+        assert (await server.post(CONTROLLERS, {"metadata": {"name": name}, "spec": spec})).status == 201
+    scale = await server.get(f"{CONTROLLERS}/one/scale")
+    assert scale.body["status"] == {"replicas": 0, "selector": "app=web,tier=a"}
+    scaled = await server.patch(f"{CONTROLLERS}/one/scale", {"spec": {"replicas": 3}})
+    assert scaled.body["spec"] == {"replicas": 3}
+    found = await server.get(f"{CONTROLLERS}?fieldSelector=status.replicas%3D0")
+    assert [each["metadata"]["name"] for each in found.body["items"]] == ["one", "two"]
+    assert (await server.get(f"{CONTROLLERS}?fieldSelector=status.replicas%3D1")).body["items"] == []

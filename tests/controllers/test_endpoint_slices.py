@@ -115,3 +115,16 @@ async def test_a_slice_that_somebody_deletes_comes_back(cluster, controller):
     (found,) = await slices(cluster)
     await cluster.client.delete(ENDPOINT_SLICES, found.metadata.name, "ns")
     await until(cluster, {"10.0.0.1": (8080, True)})
+
+
+async def test_a_service_that_is_a_name_elsewhere_has_no_slices(cluster, controller):
+    await cluster.client.create(SERVICES, a_service())
+    await a_running_pod(cluster, "one", "10.0.0.1")
+    await until(cluster, {"10.0.0.1": (8080, True)})
+    patch = {"spec": {"type": "ExternalName", "externalName": "elsewhere.example.com", "clusterIP": None}}
+    await cluster.client.patch(SERVICES, "svc", patch, "ns")
+
+    async def gone():
+        return not await slices(cluster)
+
+    await cluster.eventually(gone)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from dray.api.resource import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dray.api.resource import Device, DeviceTaint, DeviceToleration, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dray.client import CLAIMS, POD_GROUPS, PODS, SLICES
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import PublishedTaints, eviction_time
@@ -104,3 +104,12 @@ async def test_a_slice_that_moves_to_another_pool_takes_its_taints_along(cluster
 
     await cluster.eventually(cancelled)
     await stays(cluster)
+
+
+def test_a_toleration_for_longer_than_there_are_dates_is_one_for_ever():
+    """One such claim must not keep the eviction of other pods from being looked at."""
+    taint = DeviceTaint(key="k", effect="NoExecute", time_added="2026-01-01T00:00:00Z")
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    for seconds in (2**62, 10**12):
+        toleration = DeviceToleration(operator="Exists", effect="NoExecute", toleration_seconds=seconds)
+        assert eviction_time(taint, (toleration,), now) is None

@@ -1,15 +1,18 @@
 """ReplicaSets, Deployments, Jobs and DaemonSets: what they make, count, replace and take away."""
 
+from itertools import islice
+
 import pytest
 
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.api.workloads import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, RollingUpdate
 from dray.client import DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, ApiError
+from dray.controllers import jobs
 from dray.controllers.daemon_sets import DaemonSetController
 from dray.controllers.deployment_rollout import next_sizes, surge_and_unavailable
 from dray.controllers.deployments import DeploymentController, revision_of
-from dray.controllers.jobs import JobController, _ranges, backoff_s, index_of
+from dray.controllers.jobs import JobController, _ranges, backoff_s, index_of, missing_indexes
 from dray.controllers.replica_sets import ReplicaSetController
 from tests.controllers.builders import node_with_ready
 
@@ -481,3 +484,42 @@ async def test_a_failed_daemon_is_replaced(cluster):
         return len(pods) == 1 and pods[0].metadata.uid != old.metadata.uid
 
     await cluster.eventually(replaced)
+
+
+async def test_a_job_that_wants_billions_of_pods_gets_some_at_a_time(cluster, monkeypatch):
+    """Whoever may create a Job must not be able to stop all controllers with one number."""
+    monkeypatch.setattr(jobs, "MOST_AT_ONCE", 4)
+    controller = await cluster.start(JobController)
+    asked = []
+    documents = controller._documents
+
+    def noted(job, pods, missing):
+        asked.append(missing)
+        return documents(job, pods, missing)
+
+    monkeypatch.setattr(controller, "_documents", noted)
+    await cluster.client.create(JOBS, a_job(parallelism=2_000_000_000))
+
+    async def some():
+        return len(await active(cluster)) >= 12
+
+    await cluster.eventually(some)
+    await cluster.client.patch(JOBS, "app", {"spec": {"suspend": True}}, "ns")
+    await has_pods(cluster, 0)
+    assert set(asked) == {4}
+
+
+async def test_a_job_gets_all_of_its_pods_in_the_end(cluster, monkeypatch):
+    monkeypatch.setattr(jobs, "MOST_AT_ONCE", 4)
+    await cluster.start(JobController)
+    await cluster.client.create(JOBS, a_job(parallelism=9))
+    await has_pods(cluster, 9)
+
+
+def test_of_billions_of_indexes_only_those_that_are_needed_are_looked_at():
+    assert list(islice(missing_indexes((), 2_000_000_000), 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("part", ["\u00b2%", "9" * 5000 + "%", "%", "x"])
+def test_a_part_that_is_no_number_counts_as_none(part):
+    assert surge_and_unavailable(RollingUpdate(max_surge=part, max_unavailable=part), 4) == (0, 1)

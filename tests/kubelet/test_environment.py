@@ -190,3 +190,18 @@ def test_missing_attributes_fail_the_container(variable, claim, text):
 
 def test_the_gate_leaves_the_variable_out():
     assert environment(attribute("uuid"), sources=with_claim(claim_of("gpu-0"), device_attributes_enabled=False)) == {}
+
+
+def test_variables_that_double_each_time_are_refused_before_they_fill_the_memory():
+    doubling = [EnvVar(name="A0", value="x" * 64)]
+    doubling += [EnvVar(name=f"A{i}", value=f"$(A{i - 1})$(A{i - 1})") for i in range(1, 60)]
+    with pytest.raises(ContainerError, match="must not be longer than 2097152 characters"):
+        environment(*doubling)
+    with pytest.raises(ContainerError, match="must not be longer"):
+        expand("$(A)" * 4096, {"A": "x" * 1024})
+    assert len(expand("$(A)" * 2048, {"A": "x" * 1024})) == 2**21
+
+
+def test_many_large_variables_are_refused_together():
+    with pytest.raises(ContainerError, match="must not be longer"):
+        environment(*(EnvVar(name=f"A{i}", value="x" * 2**19) for i in range(5)))

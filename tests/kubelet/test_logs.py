@@ -178,3 +178,29 @@ def test_output_goes_with_its_pod(tmp_path):
     remove_logs_of_deleted_pods(tmp_path, {"new"})
     assert [each.name for each in tmp_path.iterdir()] == ["ns_p_new"]
     remove_logs_of_deleted_pods(tmp_path / "nowhere", set())
+
+
+@pytest.mark.parametrize("asked", [{"since_ns": 2**62}, {"timestamps": True}, {}], ids=["since", "timestamps", "plain"])
+async def test_others_have_their_turn_while_a_long_log_is_read(tmp_path, asked):
+    path = tmp_path / "0.log"
+    path.write_bytes(b"\n" * 4 * log_files.CHUNK)
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    async for _ in read_log(path, LogRequest(**asked)):
+        pass
+    beside.cancel()
+    lines = 4 * log_files.CHUNK
+    assert turns >= (lines // log_files.LINES_IN_A_TURN if asked else 4) // 2
+
+
+async def test_the_last_of_very_many_empty_lines(tmp_path):
+    path = tmp_path / "0.log"
+    path.write_bytes(b"\n" * 2 * log_files.CHUNK + b"end\n")
+    assert await content(path, tail_lines=2) == b"\nend\n"

@@ -151,6 +151,10 @@ async def test_a_part_of_a_volume_is_mounted_and_nothing_outside(volumes, tmp_pa
     found.folder.symlink_to(tmp_path)
     with pytest.raises(ContainerError, match="must not lead out of the volume"):
         await mounted(volumes, pod_with({"emptyDir": {}}, mounts=mounts))
+    mounts[0]["subPath"] = "inner/made/by/root"
+    with pytest.raises(ContainerError, match="must not lead out of the volume"):
+        await mounted(volumes, pod_with({"emptyDir": {}}, mounts=mounts))
+    assert not (tmp_path / "made").exists()
 
 
 def test_folders_of_the_node_are_made_where_the_volume_says_so(tmp_path):

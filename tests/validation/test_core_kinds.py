@@ -355,3 +355,119 @@ def test_addresses_that_a_service_has_already_may_stay():
     assert validate_update(old, old, ValidationContext()) == []
     (refusal,) = texts(validate_update(new, old, ValidationContext()))
     assert refusal.startswith("spec.externalIPs[1]: ")
+
+
+CONTROLLER_POD = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"}],
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+    },
+}
+
+
+def a_maker(kind, version="apps/v1", **spec):
+    metadata = {"name": "web", "namespace": "default"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"template": CONTROLLER_POD, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"selector": {"app": "web"}}, []),
+        ({}, ["spec.selector: Required value"]),
+        ({"selector": {"app": "web"}, "template": None}, ["spec.template: Required value"]),
+        (
+            {"selector": {"app": "web"}, "replicas": -1},
+            ["spec.replicas: Invalid value: -1: must be greater than or equal to 0"],
+        ),
+        (
+            {"selector": {"app": "db"}},
+            [
+                'spec.template.metadata.labels: Invalid value: {"app":"web"}: `selector` does not match template `labels`'
+            ],
+        ),
+    ],
+    ids=["good", "no-selector", "no-template", "negative", "other-pods"],
+)
+def test_replication_controllers(spec, expected):
+    assert texts(validate_create(a_maker("ReplicationController", "v1", **spec), ValidationContext())) == expected
+
+
+AT = "spec.strategy.rollingUpdate"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ({}, []),
+        ({"type": "Recreate"}, []),
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "100%"}}, []),
+        (
+            {"type": "Foo"},
+            ['spec.strategy.type: Unsupported value: "Foo": supported values: "Recreate", "RollingUpdate"'],
+        ),
+        (
+            {"type": "Recreate", "rollingUpdate": {}},
+            [f"{AT}: Forbidden: may not be specified when strategy `type` is 'Recreate'"],
+        ),
+        (
+            {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}},
+            [f'{AT}.maxUnavailable: Invalid value: "0%": may not be 0 when `maxSurge` is 0'],
+        ),
+        (
+            {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": "101%"}},
+            [f'{AT}.maxUnavailable: Invalid value: "101%": must not be greater than 100%'],
+        ),
+        (
+            {"rollingUpdate": {"maxSurge": -1, "maxUnavailable": 1}},
+            [f"{AT}.maxSurge: Invalid value: -1: must be greater than or equal to 0"],
+        ),
+    ],
+)
+def test_strategies_of_deployments(strategy, expected):
+    deployment = a_maker("Deployment", selector={"matchLabels": {"app": "web"}}, strategy=strategy)
+    assert texts(validate_create(deployment, ValidationContext())) == expected
+
+
+@pytest.mark.parametrize("part", ["abc", "\u00b2%", "%", "5"])
+def test_a_part_of_the_pods_is_a_number_and_a_percent_sign(part):
+    rolling = {"rollingUpdate": {"maxSurge": part, "maxUnavailable": 1}}
+    deployment = a_maker("Deployment", selector={"matchLabels": {"app": "web"}}, strategy=rolling)
+    (refusal,) = texts(validate_create(deployment, ValidationContext()))
+    assert refusal.startswith(
+        f'{AT}.maxSurge: Invalid value: "{part}": a valid percent string must be a numeric string'
+    )
+
+
+def test_a_strategy_that_is_stored_may_stay():
+    deployment = a_maker("Deployment", selector={"matchLabels": {"app": "web"}}, strategy={"type": "Foo"})
+    deployment["metadata"] |= {"uid": "uid-web", "resourceVersion": "5"}
+    changed = {**deployment, "spec": {**deployment["spec"], "replicas": 3}}
+    assert validate_update(changed, deployment, ValidationContext()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "problem"),
+    [
+        ("cpu", "1500m", None),
+        ("cpu", "-5", "must be greater than or equal to 0"),
+        ("pods", "1500m", "must be an integer"),
+        ("example.com/gpu", "1500m", "must be an integer"),
+    ],
+)
+def test_amounts_of_a_node_are_looked_at_wherever_they_are_written(name, amount, problem):
+    old = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u", "resourceVersion": "5"}}
+    new = {**old, "status": {"capacity": {name: amount}}}
+    expected = [f'status.capacity.{name}: Invalid value: "{amount}": {problem}'] if problem else []
+    assert texts(validate_status_update(new, old, ValidationContext())) == expected
+    assert validate_update(new, new, ValidationContext()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"), [("pods", True), ("services.nodeports", True), ("cpu", False), ("requests.memory", False)]
+)
+def test_a_quota_counts_objects_in_whole_numbers(name, whole):
+    found = texts(validate_create(a_quota("q", {name: "1500m"}), ValidationContext()))
+    assert found == ([f'spec.hard[{name}]: Invalid value: "1500m": must be an integer'] if whole else [])

@@ -108,7 +108,7 @@ def _amount(value: int | str | None, default: int, of: int) -> int:
     if isinstance(value, int):
         return max(0, value)
     text = value.removesuffix("%")
-    return math.ceil(int(text) * of / 100) if text.isdigit() else default
+    return math.ceil(int(text) * of / 100) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 HASH_LABEL = "controller-revision-hash"

@@ -31,7 +31,7 @@ def _amount(value: int | str, of: int, rounded: Callable[[float], int]) -> int:
     if isinstance(value, int):
         return max(0, value)
     text = value.removesuffix("%")
-    return max(0, rounded(int(text) * of / 100)) if text.isdigit() else 0
+    return max(0, rounded(int(text) * of / 100)) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def next_sizes(

@@ -6,7 +6,7 @@ deadline, backoff limit and time to live are supported; pod failure and success 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dray.api.core import Pod
@@ -27,7 +27,7 @@ from dray.client import (
 from dray.client.rest import Document
 from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
-from dray.controllers.owned_pods import OwnedPods, deletion_order, is_ready
+from dray.controllers.owned_pods import MOST_AT_ONCE, OwnedPods, deletion_order, is_ready
 from dray.controllers.taint_eviction.deadlines import taint_time
 from dray.controllers.workload_status import write_status
 
@@ -61,11 +61,11 @@ def completed_indexes(pods: Iterable[Pod], completions: int) -> set[int]:
     return {index for index in indexes if index is not None and index < completions}
 
 
-def missing_indexes(pods: Iterable[Pod], completions: int) -> list[int]:
-    """The lowest indexes that neither succeeded nor have a pod at work."""
+def missing_indexes(pods: Iterable[Pod], completions: int) -> Iterator[int]:
+    """The indexes that neither succeeded nor have a pod at work, the lowest first; there may be billions."""
     pods = list(pods)
     taken = completed_indexes(pods, completions) | {index_of(pod) for pod in pods if is_active(pod)}
-    return [index for index in range(completions) if index not in taken]
+    return (index for index in range(completions) if index not in taken)
 
 
 def with_index(document: Document, job_name: str, index: int) -> Document:
@@ -224,9 +224,11 @@ class JobController:
         left_s = self._seconds_left(job)
         if left_s is not None:
             self.queue.add_after(object_key(job), left_s)
-        missing = wanted - len(active)
+        missing = min(wanted - len(active), MOST_AT_ONCE)
         if missing > 0 and self._may_replace(job, pods):
             await self._pods.create_many(job, self._documents(job, pods, missing))
+            if wanted - len(active) > MOST_AT_ONCE:
+                self.queue.add(object_key(job))
 
     def _wanted_active(self, job: Job, pods: list[Pod]) -> int:
         parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism

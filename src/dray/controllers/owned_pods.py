@@ -30,6 +30,8 @@ T = TypeVar("T", bound=ApiObject)
 BY_CONTROLLER = "controller"
 MAX_OWN_WRITES = 100_000
 FIRST_BATCH = 1
+# One owner may ask for any number of pods, and others wait for their turn.
+MOST_AT_ONCE = 500
 
 
 def controller_of(obj: ApiObject) -> Iterable[str]:

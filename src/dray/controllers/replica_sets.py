@@ -32,7 +32,7 @@ from dray.client import (
 )
 from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
-from dray.controllers.owned_pods import OwnedPods, controller_of, deletion_order
+from dray.controllers.owned_pods import MOST_AT_ONCE, OwnedPods, controller_of, deletion_order
 from dray.controllers.workload_status import Availability, availability, write_status
 
 ORPHANS = "pods without a controller"
@@ -135,7 +135,6 @@ def _documents(pod: Pod) -> list[dict[str, object]]:
 
 
 WORKERS = 5
-MAX_AT_ONCE = 500
 
 
 class ReplicaSetController:
@@ -210,11 +209,11 @@ class ReplicaSetController:
         await self._adoption.settle(replica_set)
         wanted = 1 if replica_set.spec.replicas is None else replica_set.spec.replicas
         active = [pod for pod in self._pods.of(replica_set) if is_active(pod)]
-        missing = min(wanted - len(active), MAX_AT_ONCE)
+        missing = min(wanted - len(active), MOST_AT_ONCE)
         if missing > 0:
             document = [self._pods.document(replica_set, replica_set.spec.template) for _ in range(missing)]
             await self._pods.create_many(replica_set, document)
-            if wanted - len(active) > MAX_AT_ONCE:
+            if wanted - len(active) > MOST_AT_ONCE:
                 self.queue.add(object_key(replica_set))
         for pod in sorted(active, key=deletion_order)[: max(0, len(active) - wanted)]:
             await self._pods.delete(replica_set, pod)

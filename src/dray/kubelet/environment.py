@@ -22,6 +22,8 @@ from dray.api.resource import Device, DeviceAttribute, ResourceClaim
 from dray.kubelet.errors import ContainerError
 
 CONFIG_ERROR = "CreateContainerConfigError"
+# Characters. Linux starts no program with more than 2 MiB of arguments and environment.
+MOST_EXPANDED = 2**21
 # A driver that restarts publishes its devices again within this time, and so does one whose node agent has restarted.
 MISSING_DEVICE_FINAL_AFTER_S = 60.0
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
@@ -59,22 +61,38 @@ def container_environment(pod: Pod, container: Container, sources: EnvironmentSo
             if values is None and not reference.optional:
                 raise ContainerError(CONFIG_ERROR, f'{kind} "{reference.name}" not found')
             environment |= {f"{source.prefix}{key}": value for key, value in (values or {}).items()}
+    size = sum(map(len, environment.values()))
     for variable in container.env:
+        if size > MOST_EXPANDED:
+            break
         value = _value_of(pod, container, variable, environment, sources)
         if value is not None:
             environment[variable.name] = value
+            size += len(value)
+    if size > MOST_EXPANDED:
+        raise _too_long()
     return environment
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """`$(NAME)` by its value, `$$` by a dollar; unknown names stay as they are."""
+    """`$(NAME)` by its value, `$$` by a dollar; unknown names stay as they are. Variables that name variables can double each time."""
+    length = 0
 
     def replacement(match: re.Match[str]) -> str:
+        nonlocal length
         if match.group(1) == "$":
             return "$"
-        return environment.get(match.group(2), match.group(0))
+        value = environment.get(match.group(2), match.group(0))
+        length += len(value)
+        if length > MOST_EXPANDED:
+            raise _too_long()
+        return value
 
     return _REFERENCE.sub(replacement, text)
+
+
+def _too_long() -> ContainerError:
+    return ContainerError(CONFIG_ERROR, f"environment and arguments must not be longer than {MOST_EXPANDED} characters")
 
 
 def _value_of(

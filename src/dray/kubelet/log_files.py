@@ -97,6 +97,8 @@ class LineTimes:
 
 FOLLOW_EVERY_S = 0.2
 CHUNK = 64 * 1024
+# Lines that are read before others have their turn: a few milliseconds.
+LINES_IN_A_TURN = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ async def _chunks(file: BufferedReader, follow: bool, is_written: Callable[[], b
         chunk = file.read(CHUNK)
         if chunk:
             yield chunk
+            # Whoever takes the chunks may never have to wait; others have their turn all the same.
+            await asyncio.sleep(0)
         elif is_last:
             return
         elif is_written():
@@ -185,9 +189,11 @@ async def _raw_lines(chunks: AsyncIterator[bytes], offset: int) -> AsyncIterator
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             yield offset, line + b"\n"
             offset += len(line) + 1
+            if number % LINES_IN_A_TURN == 0:
+                await asyncio.sleep(0)
     if rest:
         yield offset, rest
 
@@ -248,10 +254,10 @@ def _seek_to_last_lines(file: BufferedReader, count: int) -> None:
             wanted += 1
         lines = block.count(b"\n")
         if lines >= wanted:
+            found = -1
             for _ in range(lines - wanted + 1):
-                found = block.find(b"\n")
-                position, block = position + found + 1, block[found + 1 :]
-            file.seek(position)
+                found = block.find(b"\n", found + 1)
+            file.seek(position + found + 1)
             return
         wanted -= lines
     file.seek(0)

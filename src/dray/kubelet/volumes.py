@@ -237,10 +237,10 @@ def inside(folder: Path, path: str) -> Path:
 def _below(folder: Path, sub_path: str) -> Path:
     """A path inside of a volume, made if it is not there; never one that leads out of it through a link."""
     path = inside(folder, sub_path)
-    if not path.exists():
-        path.mkdir(0o755, parents=True)
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ContainerError(CONFIG_ERROR, f'subPath "{sub_path}": must not lead out of the volume')
+    if not path.exists():
+        path.mkdir(0o755, parents=True)
     return path
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dray.api import names
 from dray.api.names import byte_length
-from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE, check_reachable_ip
 from dray.validation.pod_fields import PROTOCOLS
+from dray.validation.quotas import check_amount
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -30,12 +30,18 @@ def check_node(document: Document, old: Document | None, errors: Errors) -> None
             taint = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
             errors.duplicate(path, taint, "taints must be unique by key and effect pair")
         seen.add((key, effect))
-    for field in ("allocatable", "capacity"):
-        for name, amount in ((document.get("status") or {}).get(field) or {}).items():
-            if Quantity.parse(amount).nanos < 0:
-                errors.invalid(f"status.{field}[{name}]", amount, "must be greater than or equal to 0")
+    check_node_status(document, old, errors)
     if old is not None:
         _check_node_addresses(spec, old.get("spec") or {}, errors)
+
+
+def check_node_status(document: Document, old: Document | None, errors: Errors) -> None:
+    """Amounts that are stored already may stay, so that such a node can still be changed."""
+    status, before = document.get("status") or {}, (old or {}).get("status") or {}
+    for field in ("allocatable", "capacity"):
+        for name, amount in (status.get(field) or {}).items():
+            if (before.get(field) or {}).get(name) != amount:
+                check_amount(name, amount, f"status.{field}.{name}", errors)
 
 
 def _check_node_addresses(spec: Document, before: Document, errors: Errors) -> None:

@@ -83,6 +83,7 @@ _CHECKS: dict[str, Check] = {
         lambda new, old, _, errors: webhooks.check_webhooks(new, old, errors),
     ),
     **dict.fromkeys((*workloads.SELECTING, "Job"), workloads.check_pod_maker),
+    "ReplicationController": workloads.check_replication_controller,
     "CronJob": cluster_kinds.check_cron_job,
     "PersistentVolumeClaim": cluster_kinds.check_volume_claim,
     "StorageClass": cluster_kinds.check_storage_class,
@@ -96,6 +97,7 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
     "ResourceClaim": claim_status.check_claim_status,
     "DeviceTaintRule": lambda new, old, context, errors: device_taint_rules.check_rule_status(new, errors),
     "ResourcePoolStatusRequest": lambda new, old, context, errors: pool_status.check_request_status(new, old, errors),
+    "Node": lambda new, old, context, errors: core_kinds.check_node_status(new, old, errors),
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors, context),
     "PodGroup": lambda new, old, context, errors: pod_groups.check_group_status(new, errors),
 }

@@ -12,7 +12,7 @@ from dray.api.quantity import Quantity
 from dray.validation import pod_fields
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.quotas import QUOTA_NAMES
+from dray.validation.quotas import QUOTA_NAMES, check_amount, is_extended
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -72,7 +72,7 @@ def check_pod_spec(
     pod_fields.check_deadline(spec, path, errors)
     pod_fields.check_tolerations(spec.get("tolerations") or [], f"{path}.tolerations", errors)
     for name, amount in (spec.get("overhead") or {}).items():
-        _check_amount(amount, f"{path}.overhead[{name}]", errors)
+        check_amount(name, amount, f"{path}.overhead[{name}]", errors)
     if (group := spec.get("schedulingGroup")) is not None:
         _check_scheduling_group(group, f"{path}.schedulingGroup", errors)
 
@@ -188,10 +188,10 @@ def _check_amounts(
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name, amount in limits.items():
         check_name(name, f"{path}.limits", errors)
-        _check_amount(amount, f"{path}.limits[{name}]", errors, whole=_is_whole(name))
+        check_amount(name, amount, f"{path}.limits[{name}]", errors)
     for name, amount in requests.items():
         check_name(name, f"{path}.requests", errors)
-        _check_amount(amount, f"{path}.requests[{name}]", errors, whole=_is_whole(name))
+        check_amount(name, amount, f"{path}.requests[{name}]", errors)
         _check_against_limit(name, amount, limits.get(name), path, errors)
     if any(name.startswith("hugepages-") for name in (*limits, *requests)) and not {"cpu", "memory"} & {
         *limits,
@@ -200,13 +200,8 @@ def _check_amounts(
         errors.forbidden(path, "HugePages require cpu or memory")
 
 
-def _is_whole(name: str) -> bool:
-    """Extended resources are whole numbers."""
-    return "/" in name and "kubernetes.io/" not in name
-
-
 def _check_against_limit(name: str, amount: str, limit: str | None, path: str, errors: Errors) -> None:
-    fixed = _is_whole(name) or name.startswith("hugepages-")
+    fixed = is_extended(name) or name.startswith("hugepages-")
     if limit is None:
         if fixed:
             errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
@@ -235,14 +230,6 @@ def _check_pod_level_name(name: str, path: str, errors: Errors) -> None:
         errors.invalid(f"{path}[{name}]", name, "must be a standard resource type or fully qualified")
     elif not problems and not is_pod_level_resource(name):
         errors.not_supported(f"{path}[{name}]", name, POD_LEVEL_NAMES)
-
-
-def _check_amount(amount: str, path: str, errors: Errors, *, whole: bool = False) -> None:
-    nanos = Quantity.parse(amount).nanos
-    if nanos < 0:
-        errors.invalid(path, amount, "must be greater than or equal to 0")
-    if whole and nanos % 10**9:
-        errors.invalid(path, amount, "must be an integer")
 
 
 def _check_variable(

@@ -30,6 +30,20 @@ QUOTA_NAMES = frozenset(
         "services.loadbalancers",
     ]
 )
+# Numbers of objects.
+COUNTS = frozenset(
+    [
+        "pods",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ]
+)
 _POD_AMOUNTS = frozenset(["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"])
 # Scope to the names that make sense with it.
 SCOPES = {
@@ -60,8 +74,21 @@ def _check_hard(hard: Document, errors: Errors) -> None:
         errors.each_invalid(path, name, names.qualified_name_problems(name))
         if "/" not in name and name not in QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
             errors.invalid(path, name, "must be a standard resource for quota")
-        if Quantity.parse(amount).nanos < 0:
-            errors.invalid(path, amount, "must be greater than or equal to 0")
+        check_amount(name, amount, path, errors)
+
+
+def is_extended(name: str) -> bool:
+    """Of a device plugin or the like: no resource of Kubernetes' own."""
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def check_amount(name: str, amount: str, path: str, errors: Errors) -> None:
+    """Never negative; objects and extended resources are counted in whole numbers."""
+    nanos = Quantity.parse(amount).nanos
+    if nanos < 0:
+        errors.invalid(path, amount, "must be greater than or equal to 0")
+    if nanos % 10**9 and (name in COUNTS or is_extended(name)):
+        errors.invalid(path, amount, "must be an integer")
 
 
 def _check_scopes(spec: Document, errors: Errors) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from dray.api.matching import matches_labels
@@ -26,9 +28,32 @@ def check_pod_maker(new: Document, old: Document | None, context: ValidationCont
         pod = template.get("spec") or {}
         check_pod_spec(_with_claimed_volumes(spec, pod), "spec.template.spec", context, errors)
         _check_restart_policy(pod, errors)
-        _check_not_negative(spec, "spec", ("replicas",), errors)
+        _check_not_negative(spec, "spec", ("replicas", "minReadySeconds", "revisionHistoryLimit"), errors)
+    before = (old or {}).get("spec") or {}
+    if kind == "Deployment" and (old is None or spec.get("strategy") != before.get("strategy")):
+        _check_strategy(spec.get("strategy") or {}, errors)
     if old is not None:
         _check_fixed(kind, spec, old.get("spec") or {}, errors)
+
+
+def check_replication_controller(
+    new: Document, old: Document | None, context: ValidationContext, errors: Errors
+) -> None:
+    """Its selector is a plain map and may change. One that does not match the template would make pods without end."""
+    spec = new.get("spec") or {}
+    selector, template = spec.get("selector") or {}, spec.get("template")
+    if not selector:
+        errors.required("spec.selector")
+    _check_not_negative(spec, "spec", ("replicas", "minReadySeconds"), errors)
+    if template is None:
+        errors.required("spec.template")
+        return
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector and not selector.items() <= labels.items():
+        errors.invalid("spec.template.metadata.labels", labels or None, MISMATCH)
+    pod = template.get("spec") or {}
+    check_pod_spec(pod, "spec.template.spec", context, errors)
+    _check_restart_policy(pod, errors)
 
 
 def check_job_spec(spec: Document, path: str, context: ValidationContext, errors: Errors) -> None:
@@ -83,6 +108,51 @@ def _check_fixed(kind: str, spec: Document, before: Document, errors: Errors) ->
         errors.invalid("spec.completions", spec.get("completions"), IMMUTABLE)
     if kind == "Job" and not before.get("suspend") and spec.get("template") != before.get("template"):
         errors.invalid("spec.template", spec.get("template"), IMMUTABLE)
+
+
+STRATEGIES = ("Recreate", "RollingUpdate")
+PERCENT_RULE = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
+    "regex used for validation is '[0-9]+%')"
+)
+_is_percent = re.compile("[0-9]+%").fullmatch
+
+
+def _check_strategy(strategy: Document, errors: Errors) -> None:
+    kind, rolling = strategy.get("type") or "RollingUpdate", strategy.get("rollingUpdate")
+    if kind not in STRATEGIES:
+        errors.not_supported("spec.strategy.type", kind, STRATEGIES)
+    elif kind == "Recreate" and rolling is not None:
+        errors.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif rolling is not None:
+        path = "spec.strategy.rollingUpdate"
+        unavailable, surge = (rolling.get(name) or 0 for name in ("maxUnavailable", "maxSurge"))
+        _check_part(unavailable, f"{path}.maxUnavailable", errors)
+        _check_part(surge, f"{path}.maxSurge", errors)
+        if _is_none(unavailable) and _is_none(surge):
+            errors.invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+        elif _is_more_than_all(unavailable):
+            errors.invalid(f"{path}.maxUnavailable", unavailable, "must not be greater than 100%")
+
+
+def _check_part(value: int | str, path: str, errors: Errors) -> None:
+    """A number of pods, or so many of a hundred."""
+    if isinstance(value, str):
+        if not _is_percent(value):
+            errors.invalid(path, value, PERCENT_RULE)
+    elif value < 0:
+        errors.invalid(path, value, "must be greater than or equal to 0")
+
+
+def _is_none(value: int | str) -> bool:
+    return value == 0 if isinstance(value, int) else not value.strip("0%")
+
+
+def _is_more_than_all(value: int | str) -> bool:
+    if isinstance(value, int) or not _is_percent(value):
+        return False
+    digits = value[:-1].lstrip("0")
+    return len(digits) > 3 or int(digits or "0") > 100
 
 
 def _is_elastic(spec: Document) -> bool:

@@ -485,6 +485,7 @@ FIELDS: dict[tuple[str, str], Fields] = {
     ),
     ("resource.k8s.io", "resourceslices"): Fields(_slice, WITH_KIND),
     ("apps", "replicasets"): Fields(_replica_set, PLAIN),
+    ("", "replicationcontrollers"): Fields(_replica_set, PLAIN),
     ("batch", "jobs"): Fields(_job, PLAIN),
     ("certificates.k8s.io", "certificatesigningrequests"): Fields(_of_spec("signerName"), PLAIN),
     ("certificates.k8s.io", "clustertrustbundles"): Fields(_of_spec("signerName"), PLAIN),

@@ -16,10 +16,10 @@ def age(timestamp: Any, now: datetime) -> str:
     if not isinstance(timestamp, str) or not timestamp:
         return "<unknown>"
     try:
-        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    except ValueError:
+        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
         return "<unknown>"
-    return duration((now - moment.astimezone(UTC)).total_seconds())
+    return duration((now - moment).total_seconds())
 
 
 def duration(seconds: float) -> str:
@@ -198,6 +198,11 @@ def _containers(spec: Document) -> list[str]:
 
 
 def selector_text(selector: Document) -> str:
+    """As a column shows it."""
+    return selector_query(selector) or "<none>"
+
+
+def selector_query(selector: Document) -> str:
     """A label selector object in the form of a query."""
     terms = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for entry in selector.get("matchExpressions") or ():
@@ -210,7 +215,7 @@ def selector_text(selector: Document) -> str:
                 "DoesNotExist": f"!{key}",
             }.get(entry.get("operator", ""), key)
         )
-    return ",".join(terms) or "<none>"
+    return ",".join(terms)
 
 
 def _replica_set(document: Document, now: datetime) -> list[Any]:
@@ -271,12 +276,23 @@ def _budget(document: Document, now: datetime) -> list[Any]:
 
 
 def _service(document: Document, now: datetime) -> list[Any]:
-    name, old, spec, _ = _start(document, now)
+    name, old, spec, status = _start(document, now)
     address = spec.get("clusterIP") or "<none>"
-    outside = spec.get("externalName") or ",".join(spec.get("externalIPs") or ()) or "<none>"
     ports = ",".join(_port_text(port) for port in spec.get("ports") or ()) or "<none>"
     selector = {"matchLabels": spec.get("selector") or {}}
-    return [name, spec.get("type") or "", address, outside, ports, old, selector_text(selector)]
+    return [name, spec.get("type") or "", address, _external_ip(spec, status), ports, old, selector_text(selector)]
+
+
+def _external_ip(spec: Document, status: Document) -> str:
+    """Where the service is reached from outside, which depends on its type."""
+    kind, given = spec.get("type") or "ClusterIP", spec.get("externalIPs") or []
+    if kind == "ExternalName":
+        return spec.get("externalName") or "<none>"
+    if kind != "LoadBalancer":
+        return ",".join(given) or "<none>"
+    entries = (status.get("loadBalancer") or {}).get("ingress") or ()
+    found = [entry.get("ip") or entry.get("hostname") or "" for entry in entries]
+    return ",".join([*filter(None, found), *given]) or "<pending>"
 
 
 def _port_text(port: Document) -> str:

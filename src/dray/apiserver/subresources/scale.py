@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dray.api.scheme import Resource
 from dray.apiserver import errors
 from dray.apiserver.core import QUICK, Core, in_thread_if_large
-from dray.apiserver.read.workload_cells import selector_text
+from dray.apiserver.read.workload_cells import selector_query
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     MERGE_PATCH,
@@ -120,7 +120,11 @@ def scale_of(row: Resource, document: Document) -> Document:
 
 def _scale_fields(document: Document) -> Document:
     spec, status = document.get("spec") or {}, document.get("status") or {}
+    selector = spec.get("selector") or {}
+    if document.get("kind") == "ReplicationController":
+        selector = {"matchLabels": selector}
+    query = selector_query(selector)
     return {
         "spec": {"replicas": spec.get("replicas") or 0},
-        "status": {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})},
+        "status": {"replicas": status.get("replicas") or 0, **({"selector": query} if query else {})},
     }

@@ -54,7 +54,10 @@ def eviction_time(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], n
             return None
         seconds = max(0, toleration.toleration_seconds)
         wait_s = seconds if wait_s is None else min(wait_s, seconds)
-    return added + timedelta(seconds=wait_s or 0)
+    try:
+        return added + timedelta(seconds=wait_s or 0)
+    except OverflowError:  # later than any date
+        return None
 
 
 def _tolerates_eviction(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
