@@ -132,7 +132,9 @@ def test_a_cluster_in_the_foreground_is_listed_and_ended_too(shell: Shell) -> No
 
 
 def test_an_interrupted_wait_ends_the_cluster_that_was_starting(shell: Shell) -> None:
-    process = shell.start("up", "--nodes", "5000", "--detach", "--kubeconfig", str(shell.kubeconfig))
+    # A million devices: long enough on a fast machine, too.
+    many = ("--nodes", "5000", "--devices", "gpu")
+    process = shell.start("up", *many, "--detach", "--kubeconfig", str(shell.kubeconfig))
     eventually_blocking(lambda: "dray" in shell.listed(), "the cluster", DEADLINE_S)
     process.send_signal(signal.SIGINT)
     process.wait(DEADLINE_S)
