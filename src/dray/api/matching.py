@@ -97,7 +97,7 @@ HostPort = tuple[str, str, int]
 """Protocol, address of the node, port."""
 
 ANY_ADDRESS = "0.0.0.0"
-# For nearly every pod, so it is made once.
+# Nearly all pods have none, and share this set.
 _NO_PORTS: frozenset[HostPort] = frozenset()
 
 

@@ -18,6 +18,7 @@ from dray.api.workloads import DaemonSet, DaemonSetStatus, RollingUpdate
 from dray.client import DAEMON_SETS, NODES, EventRecorder, Handler, Recorder, WorkQueue, object_key
 from dray.client.rest import Document
 from dray.controllers.context import ControllerContext
+from dray.controllers.deployment_rollout import number_of_pods
 from dray.controllers.owned_pods import OwnedPods, deletion_order, is_ready
 from dray.controllers.workload_status import Availability, availability, write_status
 
@@ -103,12 +104,7 @@ def _best(pods: list[Pod]) -> Pod | None:
 
 
 def _amount(value: int | str | None, default: int, of: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, int):
-        return max(0, value)
-    text = value.removesuffix("%")
-    return math.ceil(int(text) * of / 100) if text.isascii() and text.isdigit() and len(text) < 10 else default
+    return default if value is None else number_of_pods(value, of, math.ceil, unreadable=default)
 
 
 HASH_LABEL = "controller-revision-hash"

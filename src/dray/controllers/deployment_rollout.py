@@ -20,18 +20,19 @@ def surge_and_unavailable(rolling: RollingUpdate | None, wanted: int) -> tuple[i
     """How many pods more, and how many fewer ready ones, than wanted are fine on the way; never none of both."""
     max_surge = rolling.max_surge if rolling else None
     max_unavailable = rolling.max_unavailable if rolling else None
-    surge = _amount(DEFAULT_PART if max_surge is None else max_surge, wanted, math.ceil)
-    unavailable = _amount(DEFAULT_PART if max_unavailable is None else max_unavailable, wanted, math.floor)
+    surge = number_of_pods(DEFAULT_PART if max_surge is None else max_surge, wanted, math.ceil)
+    unavailable = number_of_pods(DEFAULT_PART if max_unavailable is None else max_unavailable, wanted, math.floor)
     if surge == 0 and unavailable == 0:
         unavailable = 1
     return surge, min(unavailable, wanted)
 
 
-def _amount(value: int | str, of: int, rounded: Callable[[float], int]) -> int:
+def number_of_pods(value: int | str, of: int, rounded: Callable[[float], int], *, unreadable: int = 0) -> int:
+    """A number, or so many percent `of` the pods; `unreadable` if the text is neither."""
     if isinstance(value, int):
         return max(0, value)
     text = value.removesuffix("%")
-    return max(0, rounded(int(text) * of / 100)) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return max(0, rounded(int(text) * of / 100)) if text.isascii() and text.isdigit() and len(text) < 10 else unreadable
 
 
 def next_sizes(

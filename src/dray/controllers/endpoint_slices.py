@@ -85,7 +85,7 @@ class EndpointSliceController:
         if service is None or not service.spec.selector or service.metadata.deletion_timestamp is not None:
             return
         pods = self._pods.by_index(BY_NAMESPACE, service.metadata.namespace)
-        # A name elsewhere is all there is to an ExternalName; slices of what it was before go.
+        # An ExternalName service has no endpoints. Slices from before it became one are deleted.
         is_name = service.spec.type == "ExternalName"
         wanted = [] if is_name else list(wanted_slices(service, [pod for pod in pods if selects(service, pod)]))
         existing = sorted(self._written.by_index(BY_SERVICE, key), key=lambda each: each.metadata.name)

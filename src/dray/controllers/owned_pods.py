@@ -30,7 +30,7 @@ T = TypeVar("T", bound=ApiObject)
 BY_CONTROLLER = "controller"
 MAX_OWN_WRITES = 100_000
 FIRST_BATCH = 1
-# One owner may ask for any number of pods, and others wait for their turn.
+# An owner may ask for billions of pods. So many are created before other owners have their turn.
 MOST_AT_ONCE = 500
 
 

@@ -235,7 +235,7 @@ def check_ip(text: str, path: str, errors: Errors) -> None:
 
 
 def check_reachable_ip(text: str, path: str, errors: Errors) -> None:
-    """An address that traffic is sent to: never one that means something else on each machine."""
+    """Refuses addresses that mean something else on each machine, such as loopback ones."""
     before = len(errors)
     check_ip(text, path, errors)
     if len(errors) > before:

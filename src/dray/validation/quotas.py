@@ -7,29 +7,6 @@ from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
 
-QUOTA_NAMES = frozenset(
-    [
-        "cpu",
-        "memory",
-        "ephemeral-storage",
-        "requests.cpu",
-        "requests.memory",
-        "requests.storage",
-        "requests.ephemeral-storage",
-        "limits.cpu",
-        "limits.memory",
-        "limits.ephemeral-storage",
-        "pods",
-        "services",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-        "services.nodeports",
-        "services.loadbalancers",
-    ]
-)
 # Numbers of objects.
 COUNTS = frozenset(
     [
@@ -42,6 +19,20 @@ COUNTS = frozenset(
         "persistentvolumeclaims",
         "services.nodeports",
         "services.loadbalancers",
+    ]
+)
+QUOTA_NAMES = COUNTS | frozenset(
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.storage",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
     ]
 )
 _POD_AMOUNTS = frozenset(["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"])

@@ -1,4 +1,4 @@
-"""Rules for Deployment, ReplicaSet, DaemonSet and Job: the selector and the pod template."""
+"""Rules for Deployment, ReplicaSet, ReplicationController, DaemonSet and Job: the selector and the pod template."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_pod_maker(new: Document, old: Document | None, context: ValidationCont
     if kind == "Deployment" and (old is None or spec.get("strategy") != before.get("strategy")):
         _check_strategy(spec.get("strategy") or {}, errors)
     if old is not None:
-        _check_fixed(kind, spec, old.get("spec") or {}, errors)
+        _check_fixed(kind, spec, before, errors)
 
 
 def check_replication_controller(
