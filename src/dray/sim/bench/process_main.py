@@ -37,8 +37,10 @@ from dray.tasks import cancelled
 
 Document = dict[str, Any]
 
+# Connections. Nodes do not wait for each other: with so many, a lease is renewed late only if an answer takes longer than the time between
+# two renewals of one connection, which is 0.17 s for 15,000 nodes.
+RENEWALS_AT_ONCE = 256
 # The benchmark has no kubelets, so no controller may act on missing heartbeats.
-RENEWALS_AT_ONCE = 16
 CONTROLLERS = ("*", f"-{NodeLifecycleController.name}")
 
 
