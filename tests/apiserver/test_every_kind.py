@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.apiserver.conftest import Client
 from dray.api.schemas import resource_descriptions
 from dray.api.scheme import RESOURCES, Resource, by_kind
 from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.read.tables import column_definitions, row_cells
 from dray.store.sqlite import SqliteStore
 
 Document = dict[str, Any]
@@ -131,6 +133,66 @@ async def test_a_kind_in_every_version(everything: Client, row: Resource) -> Non
             assert event["object"]["apiVersion"] == row.api_version(version)
             types.append(event["type"])
         assert types[0] == "ADDED"
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "shown"),
+    [
+        ("ServiceAccount", {"secrets": [{"name": "s"}]}, {"Name": "one"}),
+        (
+            "IPAddress",
+            {"spec": {"parentRef": {"group": "", "resource": "services", "namespace": "n", "name": "s"}}},
+            {"Name": "192.0.2.1", "ParentRef": "services/n/s"},
+        ),
+        ("APIService", {"spec": {"group": "g"}}, {"Name": "one", "Service": "Local", "Available": "Unknown"}),
+        (
+            "APIService",
+            {
+                "spec": {"service": {"namespace": "n", "name": "s"}},
+                "status": {"conditions": [{"type": "Available", "status": "False", "reason": "ServiceNotFound"}]},
+            },
+            {"Name": "one", "Service": "n/s", "Available": "False (ServiceNotFound)"},
+        ),
+        (
+            "APIService",
+            {"status": {"conditions": [{"type": "Available", "status": "True", "reason": "Local"}]}},
+            {"Name": "one", "Service": "Local", "Available": "True"},
+        ),
+        (
+            "PodGroup",
+            {"spec": {"schedulingPolicy": {"basic": {}}}},
+            {"Name": "one", "Policy": "Basic", "Workload": "<none>", "Status": "Pending"},
+        ),
+        (
+            "PodGroup",
+            {
+                "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "workloadRef": {"workloadName": "w"}},
+                "status": {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False"}]},
+            },
+            {"Name": "one", "Policy": "Gang", "Workload": "w", "Status": "Unschedulable"},
+        ),
+        (
+            "PodGroup",
+            {
+                "status": {
+                    "conditions": [
+                        {"type": "PodGroupInitiallyScheduled", "status": "True"},
+                        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
+                    ]
+                }
+            },
+            {"Name": "one", "Policy": "Basic", "Workload": "<none>", "Status": "PreemptionByScheduler"},
+        ),
+    ],
+)
+def test_printed_columns(kind: str, document: Document, shown: Document) -> None:
+    row = by_kind(kind)
+    titles = [column["name"] for column in column_definitions(row, row.versions[0].name)]
+    cells = row_cells(row, row.versions[0].name, _object(row, "", **document), datetime(2030, 1, 1, tzinfo=UTC))
+    assert len(cells) == len(titles)
+    printed = dict(zip(titles, cells, strict=True))
+    age = {} if kind == "IPAddress" else {"Age": "<unknown>"}
+    assert printed == shown | age
 
 
 def _has_spec(row: Resource) -> bool:

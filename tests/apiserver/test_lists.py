@@ -145,3 +145,58 @@ async def test_slices_have_no_other_fields_to_select_by(server: Client) -> None:
     answer = await server.get(f"{SLICES}?fieldSelector=spec.allNodes=true")
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert answer.body["message"].endswith("Kind=ResourceSlice: spec.allNodes")
+
+
+KIND_PATHS = {
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "namespaces": "/api/v1/namespaces",
+    "replicasets": "/apis/apps/v1/replicasets",
+    "replicationcontrollers": "/api/v1/replicationcontrollers",
+    "jobs": "/apis/batch/v1/jobs",
+    "events": "/api/v1/events",
+    "new-events": "/apis/events.k8s.io/v1/events",
+    "signing": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "pod-certificates": "/apis/certificates.k8s.io/v1/podcertificaterequests",
+}
+ONLY_META = '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "message"),
+    [
+        ("pods", "spec.hostname", "field label not supported: {}"),
+        ("nodes", "metadata.namespace", "field label not supported: {}"),
+        ("namespaces", "name", "field label not supported: {}"),
+        ("replicasets", "status.replicas", ONLY_META),
+        ("replicationcontrollers", "spec.replicas", "field label not supported: {}"),
+        ("jobs", "status.failed", 'field label "{}" not supported for Job'),
+        ("new-events", "involvedObject.name", "field label not supported: {}"),
+        ("new-events", "source", "field label not supported: {}"),
+        ("signing", "metadata.namespace", "field label not supported: {}"),
+        ("pod-certificates", "metadata.namespace", "field label not supported: {}"),
+    ],
+)
+async def test_fields_that_a_kind_cannot_be_selected_by(server: Client, kind: str, field: str, message: str) -> None:
+    for watch in ("", "watch=true&"):
+        answer = await server.get(f"{KIND_PATHS[kind]}?{watch}fieldSelector={field}%3Dx")
+        assert (answer.status, answer.body["message"]) == (400, message.format(field))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("pods", "spec.host"),
+        ("namespaces", "status.phase"),
+        ("replicasets", "metadata.namespace"),
+        ("replicationcontrollers", "status.replicas"),
+        ("jobs", "status.successful"),
+        ("events", "involvedObject.name"),
+        ("new-events", "regarding.name"),
+        ("new-events", "reportingController"),
+        ("pod-certificates", "spec.podName"),
+    ],
+)
+async def test_fields_that_a_kind_can_be_selected_by(server: Client, kind: str, field: str) -> None:
+    answer = await server.get(f"{KIND_PATHS[kind]}?fieldSelector={field}%3Dx")
+    assert (answer.status, answer.body["items"]) == (200, [])

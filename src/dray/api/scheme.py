@@ -150,6 +150,7 @@ _CSI_DRIVER_COLUMNS = (
     Column("Modes"),
     _AGE,
 )
+_API_SERVICE_COLUMNS = (_NAME, Column("Service"), Column("Available"), _AGE)
 # What `kubectl get` prints of a kind for which Kubernetes has no columns.
 _DEFAULT_COLUMNS = (_NAME, Column("Created At"))
 
@@ -164,7 +165,7 @@ def served(
 ) -> Resource:
     """The row of a resource, `GROUP/PLURAL`, as `dray.api.schemas` describes it, in the versions that we serve.
 
-    `columns` are ours where they differ from Kubernetes'.
+    `columns` are those that the description of the resource does not have.
     """
     row = resource_descriptions()[key]
     printed = tuple(_column(text) for text in row["columns"]) or (_DEFAULT_COLUMNS if "get" in row["verbs"] else ())
@@ -218,7 +219,7 @@ RESOURCES: tuple[Resource, ...] = (
     served("/resourcequotas"),
     served("/secrets"),
     served("/services", storage_prefix="services/specs"),
-    served("/serviceaccounts", columns=(_NAME, Column("Secrets"), _AGE)),
+    served("/serviceaccounts"),
     # workloads
     served("apps/controllerrevisions"),
     served("apps/daemonsets"),
@@ -233,7 +234,7 @@ RESOURCES: tuple[Resource, ...] = (
     served("discovery.k8s.io/endpointslices"),
     served("networking.k8s.io/ingressclasses"),
     served("networking.k8s.io/ingresses", storage_prefix="ingress"),
-    served("networking.k8s.io/ipaddresses", columns=(_NAME, Column("ParentRef"), _AGE)),
+    served("networking.k8s.io/ipaddresses"),
     served("networking.k8s.io/networkpolicies"),
     served("networking.k8s.io/servicecidrs"),
     # volumes
@@ -253,7 +254,6 @@ RESOURCES: tuple[Resource, ...] = (
     served(
         "scheduling.k8s.io/podgroups",
         (Version("v1beta1", default=False),),
-        columns=(_NAME, _AGE),
         gate="GenericWorkload",
     ),
     served("scheduling.k8s.io/workloads", (Version("v1beta1", default=False),), gate="GenericWorkload"),
@@ -274,7 +274,7 @@ RESOURCES: tuple[Resource, ...] = (
     served("admissionregistration.k8s.io/validatingadmissionpolicybindings"),
     # other kinds
     served("apiextensions.k8s.io/customresourcedefinitions"),
-    served("apiregistration.k8s.io/apiservices"),
+    served("apiregistration.k8s.io/apiservices", columns=_API_SERVICE_COLUMNS),
     # questions to the server
     served("authentication.k8s.io/selfsubjectreviews"),
     served("authentication.k8s.io/tokenreviews"),

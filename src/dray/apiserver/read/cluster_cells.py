@@ -111,7 +111,7 @@ def _ip_address(document: Document, now: datetime) -> list[Any]:
         group = f".{parent['group']}" if parent.get("group") else ""
         parts = (f"{parent.get('resource', '')}{group}".lower(), parent.get("namespace"), parent.get("name") or "")
         text = "/".join(part for part in parts if part is not None and part != "")
-    return [_name(document), text, _age(document, now)]
+    return [_name(document), text]
 
 
 def _network_policy(document: Document, now: datetime) -> list[Any]:
@@ -381,6 +381,29 @@ def _migration(document: Document, now: datetime) -> list[Any]:
     return [_name(document), f"{resource.get('resource', '')}{'.' + group if group else ''}", state]
 
 
+def _pod_group(document: Document, now: datetime) -> list[Any]:
+    policy = "Gang" if _at(document, "spec", "schedulingPolicy", "gang") is not None else "Basic"
+    workload = _at(document, "spec", "workloadRef", "workloadName") or NONE
+    conditions = {entry.get("type"): entry for entry in _at(document, "status", "conditions") or ()}
+    state = "Pending"
+    if scheduled := conditions.get("PodGroupInitiallyScheduled"):
+        state = "Scheduled" if scheduled.get("status") == "True" else "Unschedulable"
+    if disrupted := conditions.get("DisruptionTarget"):
+        state = disrupted.get("reason", "")
+    return [_name(document), policy, workload, state, _age(document, now)]
+
+
+def _api_service(document: Document, now: datetime) -> list[Any]:
+    service = _at(document, "spec", "service")
+    place = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    conditions = _at(document, "status", "conditions") or ()
+    available: Document = next((entry for entry in conditions if entry.get("type") == "Available"), {})
+    state = available.get("status", "Unknown")
+    if state != "True" and available.get("reason"):
+        state = f"{state} ({available['reason']})"
+    return [_name(document), place, state, _age(document, now)]
+
+
 CLUSTER_CELLS: dict[str, Cells] = {
     "Endpoints": _endpoints,
     "EndpointSlice": _endpoint_slice,
@@ -404,6 +427,8 @@ CLUSTER_CELLS: dict[str, Cells] = {
     "LeaseCandidate": _spec_cells("leaseName", "binaryVersion", "emulationVersion"),
     "ReplicationController": _replication_controller,
     "PodTemplate": _pod_template,
+    "PodGroup": _pod_group,
+    "APIService": _api_service,
     "StatefulSet": _stateful_set,
     "CronJob": _cron_job,
     "ControllerRevision": _controller_revision,

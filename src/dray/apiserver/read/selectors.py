@@ -360,6 +360,7 @@ FieldsOf = Callable[[Document], dict[str, str]]
 # How a kind refuses a field it does not know: each group of kinds has its own words.
 PLAIN = "plain"  # field label not supported: spec.x
 WITH_KIND = "with kind"  # field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.x
+FOR_KIND = "for kind"  # field label "spec.x" not supported for Job
 META_ONLY = "metadata only"  # "spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"
 
 
@@ -419,11 +420,7 @@ def _event(document: Document) -> dict[str, str]:
 
 
 def _namespace(document: Document) -> dict[str, str]:
-    return {
-        **_meta(document),
-        "status.phase": _text(_section(document, "status").get("phase")),
-        "name": document["metadata"]["name"],
-    }
+    return {**_meta(document), "status.phase": _text(_section(document, "status").get("phase"))}
 
 
 def _secret(document: Document) -> dict[str, str]:
@@ -442,7 +439,7 @@ def _node(document: Document) -> dict[str, str]:
     }
 
 
-def _replica_set(document: Document) -> dict[str, str]:
+def _replication_controller(document: Document) -> dict[str, str]:
     return {**_meta(document), "status.replicas": _text(_section(document, "status").get("replicas") or 0)}
 
 
@@ -465,6 +462,8 @@ class Fields:
     of: FieldsOf = _meta
     refusal: str = META_ONLY
     aliases: tuple[tuple[str, str], ...] = ()
+    # Fields of `of` that cannot be selected by these names.
+    hidden: frozenset[str] = frozenset()
 
 
 META = Fields()
@@ -482,14 +481,16 @@ FIELDS: dict[tuple[str, str], Fields] = {
             *((f"regarding.{name}", f"involvedObject.{name}") for name in EVENT_OBJECT),
             ("reportingController", "reportingComponent"),
         ),
+        frozenset({*(f"involvedObject.{name}" for name in EVENT_OBJECT), "reportingComponent", "source"}),
     ),
     ("resource.k8s.io", "resourceslices"): Fields(_slice, WITH_KIND),
-    ("apps", "replicasets"): Fields(_replica_set, PLAIN),
-    ("", "replicationcontrollers"): Fields(_replica_set, PLAIN),
-    ("batch", "jobs"): Fields(_job, PLAIN),
+    ("", "replicationcontrollers"): Fields(_replication_controller, PLAIN),
+    ("batch", "jobs"): Fields(_job, FOR_KIND),
     ("certificates.k8s.io", "certificatesigningrequests"): Fields(_of_spec("signerName"), PLAIN),
     ("certificates.k8s.io", "clustertrustbundles"): Fields(_of_spec("signerName"), PLAIN),
-    ("certificates.k8s.io", "podcertificaterequests"): Fields(_of_spec("signerName", "podName", "nodeName"), PLAIN),
+    ("certificates.k8s.io", "podcertificaterequests"): Fields(
+        _of_spec("signerName", "podName", "nodeName"), PLAIN, hidden=frozenset({"metadata.namespace"})
+    ),
 }
 
 
@@ -501,7 +502,9 @@ def fields_of(row: Resource) -> FieldsOf:
 
 
 def _known(fields: Fields) -> frozenset[str]:
-    return frozenset(fields.of({"metadata": {"name": ""}}))
+    """The names by which the fields can be selected."""
+    aliases = (alias for alias, _ in fields.aliases)
+    return frozenset({*fields.of({"metadata": {"name": ""}}), *aliases}) - fields.hidden
 
 
 KNOWN = {key: _known(fields) for key, fields in FIELDS.items()}
@@ -522,16 +525,18 @@ def checked(row: Resource, version: str, selector: FieldSelector) -> FieldSelect
     aliases = dict(fields.aliases)
     terms = []
     for term in selector.requirements:
-        field = aliases.get(term.field, term.field)
-        if field not in known or (not row.namespaced and field == "metadata.namespace" and fields.refusal != META_ONLY):
+        no_namespace = not row.namespaced and term.field == "metadata.namespace" and fields.refusal != META_ONLY
+        if term.field not in known or no_namespace:
             raise bad_request(_refusal(row, version, fields.refusal, term.field))
-        terms.append(FieldRequirement(field, term.operator, term.value))
+        terms.append(FieldRequirement(aliases.get(term.field, term.field), term.operator, term.value))
     return FieldSelector(tuple(terms))
 
 
 def _refusal(row: Resource, version: str, style: str, field: str) -> str:
     if style == PLAIN:
         return f"field label not supported: {field}"
+    if style == FOR_KIND:
+        return f'field label "{field}" not supported for {row.kind}'
     if style == WITH_KIND:
         return f"field label not supported for {group_version(row.group, version)}, Kind={row.kind}: {field}"
     return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'

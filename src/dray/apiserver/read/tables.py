@@ -208,10 +208,6 @@ def _secret(document: Document, now: datetime) -> list[Any]:
     return [_name(document), document.get("type", ""), len(document.get("data") or {}), _age(document, now)]
 
 
-def _service_account(document: Document, now: datetime) -> list[Any]:
-    return [_name(document), len(document.get("secrets") or ()), _age(document, now)]
-
-
 # --- others ----------------------------------------------------------------------------------------------------------
 
 
@@ -273,7 +269,6 @@ CELLS: dict[str, Cells] = {
     "Event": _event,
     "ConfigMap": _config_map,
     "Secret": _secret,
-    "ServiceAccount": _service_account,
     "PriorityClass": _priority_class,
     **dict.fromkeys(("Role", "ClusterRole", "LimitRange"), _name_and_time),
     "RoleBinding": _role_binding,
