@@ -133,6 +133,16 @@ class HelpApplier:
         amounts = {name: amount for amount, name in re.findall(r"at most (\S+) (\S+) instead", text)}
         self.edit_request(text, lambda option: option["capacity"]["requests"].update(amounts))
 
+    def capacity_name(self, text: str) -> None:
+        found = re.search(r"capacity (\S+) instead of (\S+) in request", text)
+        assert found, text
+
+        def change(option: Document) -> None:
+            requests = option["capacity"]["requests"]
+            requests[found[1]] = requests.pop(found[2])
+
+        self.edit_request(text, change)
+
     def drop_constraint(self, text: str) -> None:
         found = re.search(r"constraint (\S+) (\S+) of claim", text)
         assert found, text
@@ -192,6 +202,7 @@ APPLIERS: dict[str, Callable[[HelpApplier, str], None]] = {
     "tolerate": HelpApplier.tolerate,
     "fewer-devices": HelpApplier.fewer_devices,
     "less-capacity": HelpApplier.less_capacity,
+    "capacity-name": HelpApplier.capacity_name,
     "drop-constraint": HelpApplier.drop_constraint,
     "relax-selector": HelpApplier.relax_selector,
     "less-node-resources": HelpApplier.less_node_resources,

@@ -157,6 +157,20 @@ def missing_claim(c: Cluster) -> None:
     c.add(gpu_pod("other", "nowhere"))
 
 
+def test_only_a_claim_from_a_template_is_made_again(tmp_path: Path) -> None:
+    cluster = Cluster()
+    missing_claim(cluster)
+    pod = gpu_pod("third", "")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    pod["status"] = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "third-gpu-x"}]}
+    cluster.add(pod)
+    fixes = {row["subject"]: row["fix"] for row in findings(cluster, tmp_path) if row["code"] == "missing-claim"}
+    assert fixes == {
+        "pod default/other": "create claim nowhere in namespace default",
+        "pod default/third": "see that the claim controller runs (dray controller-manager); it makes the claim again",
+    }
+
+
 def without_devices(c: Cluster) -> None:
     c.pod["spec"]["nodeName"] = "node-1"
 

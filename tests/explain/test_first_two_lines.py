@@ -29,6 +29,15 @@ def an_attribute_that_is_misspelt(cluster: Cluster) -> None:
     cluster.select(f'device.attributes["{DRIVER}"].modell == "a100"')
 
 
+def a_capacity_that_is_misspelt(cluster: Cluster) -> None:
+    cluster.request["capacity"] = {"requests": {"memroy": "1Gi"}}
+
+
+def a_capacity_without_its_domain(cluster: Cluster) -> None:
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0", capacity={f"{DRIVER}/memory": "40Gi"})]
+    cluster.request["capacity"] = {"requests": {"memory": "1Gi"}}
+
+
 def a_tainted_node(cluster: Cluster) -> None:
     cluster.node["spec"]["taints"] = [{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]
 
@@ -77,6 +86,16 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
         an_attribute_that_is_misspelt,
         "modell is not published; did you mean “model”?",
         f'device.attributes["{DRIVER}"].model == "a100"',
+    ),
+    (
+        a_capacity_that_is_misspelt,
+        "none of them has a capacity memroy; did you mean memory?",
+        "ask for capacity memory instead of memroy in request gpu",
+    ),
+    (
+        a_capacity_without_its_domain,
+        f"none of them has a capacity memory; did you mean {DRIVER}/memory?",
+        f"ask for capacity {DRIVER}/memory instead of memory in request gpu",
     ),
     (exceeded_quota, "quota gpus allows 4", "kubectl edit resourcequota/gpus -n default"),
     (

@@ -28,7 +28,8 @@ CODES: dict[str, ReasonCode] = {
     "pod-deleted": ReasonCode("the pod is being deleted", "wait, or look at its finalizers"),
     "scheduling-gates": ReasonCode("spec.schedulingGates is not empty", "remove the gates"),
     "other-scheduler": ReasonCode(
-        "spec.schedulerName names a scheduler that is not this one", "run it, or change the name"
+        "spec.schedulerName names a scheduler that is not this one",
+        "start that scheduler, or create the pod again with another schedulerName",
     ),
     "no-nodes": ReasonCode("the cluster has no nodes", "add nodes"),
     "not-waiting": ReasonCode("the scheduler has nothing to decide", "nothing"),
@@ -45,7 +46,10 @@ CODES: dict[str, ReasonCode] = {
     ),
     "pod-on-missing-node": ReasonCode("the pod's node is gone", "delete the pod"),
     # --- the pod's claims
-    "claim-missing": ReasonCode("a claim that the pod names does not exist", "create the claim"),
+    "claim-missing": ReasonCode(
+        "a claim that the pod names does not exist",
+        "create the claim; the claim controller makes one from a template again",
+    ),
     "claim-not-created": ReasonCode(
         "no claim has been made from the template yet", "see that the claim controller runs"
     ),
@@ -129,7 +133,7 @@ CODES: dict[str, ReasonCode] = {
     "taint": ReasonCode(
         "too few devices are without a taint that the request does not tolerate", "tolerate the taint", 3
     ),
-    "capacity": ReasonCode("too few devices have the capacity", "ask for less, or release shares", 4),
+    "capacity": ReasonCode("too few devices have the capacity", "ask for less, release shares, or correct the name", 4),
     "counters": ReasonCode("the counters that devices share are used up", "release devices of the same counter set", 3),
     "compatibility": ReasonCode("the devices do not go with others in use", "release those", 4),
     "constraint": ReasonCode("no combination satisfies matchAttribute or distinctAttribute", "relax the constraint", 4),

@@ -25,6 +25,7 @@ from dray.api.resource import (
     ExactDeviceRequest,
     ResourceClaim,
 )
+from dray.explain.capacity_names import likely_names, missing_capacity, unpublished_capacity
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.largest_amount import AmountGrid, largest_amount
 
@@ -96,6 +97,7 @@ def what_would_help(
         trial.releases(),
         trial.tolerations(report),
         trial.fewer_devices(),
+        trial.other_capacity_names(report),
         trial.smaller_capacity(),
         trial.without_constraint(),
         trial.other_selectors(report),
@@ -180,6 +182,22 @@ class _Trial:
                 if self._fits(changed):
                     text = f"ask for {fewer} instead of {option.count} in request {name}"
                     yield Remedy("fewer-devices", text, self._edits(changed))
+                    break
+
+    def other_capacity_names(self, report: NodeReport) -> Iterator[Remedy]:
+        """The published name of a capacity that no device has under the name that is asked for."""
+        by_request = {request.request: request.devices for request in report.requests}
+        for name, option, with_option in self._options():
+            asked = option.capacity.requests if option.capacity is not None else {}
+            devices = by_request.get(name.partition(" ")[0], ())
+            wrong = unpublished_capacity(devices) if asked else ""
+            failing = [device for device in devices if missing_capacity(device)]
+            for other in likely_names(wrong, failing) if wrong in asked else ():
+                renamed = {other if key == wrong else key: amount for key, amount in asked.items()}
+                changed = with_option(_asking(option, renamed))
+                if self._fits(changed):
+                    text = f"ask for capacity {other} instead of {wrong} in request {name}"
+                    yield Remedy("capacity-name", text, self._edits(changed))
                     break
 
     def smaller_capacity(self) -> Iterator[Remedy]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use
-from dray.api.dra.pod_claims import claim_names, entries_without_claim
+from dray.api.dra.pod_claims import ClaimSource, PodClaim, claim_names, claims_of_pod, entries_without_claim
 from dray.api.dra.pod_phase import is_active, is_bound, is_finished, is_on_node
 from dray.explain.doctor.finding import (
     CheckedCluster,
@@ -47,15 +47,24 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
                     f"create template {template} in namespace {namespace}",
                     "template-missing",
                 )
-        for name in claim_names(pod):
-            if (namespace, name) not in e.world.claims_by_name:
+        for claim in claims_of_pod(pod):
+            name = claim.claim_name
+            if name and (namespace, name) not in e.world.claims_by_name:
                 yield error(
                     "missing-claim",
                     named(pod),
                     f"uses claim {name}, which does not exist",
-                    "create the claim, or delete the pod so that it is made again",
+                    _how_to_get(claim, pod),
                     "claim-missing",
                 )
+
+
+def _how_to_get(claim: PodClaim, pod: Pod) -> str:
+    if not claim.is_generated:
+        return f"create claim {claim.claim_name} in namespace {pod.metadata.namespace}"
+    if is_bound(pod) or claim.source is not ClaimSource.TEMPLATE:
+        return "delete the pod, and create it again"
+    return "see that the claim controller runs (dray controller-manager); it makes the claim again"
 
 
 def unserved_pods(e: CheckedCluster) -> Iterator[DoctorFinding]:
