@@ -59,10 +59,6 @@ def moments(sources: Sequence[Source]) -> list[list[Source]]:
     return together
 
 
-def amount_of(sources: Sequence[Source], resource: str) -> int:
-    return sum(nanos for source in sources for name, nanos in source.amounts if name == resource)
-
-
 Quantities = Mapping[str, Quantity]
 
 _RESIZE_PENDING = "PodResizePending"

@@ -100,9 +100,6 @@ class Quantity:
         """Thousandths, rounded away from zero."""
         return _divide_away(self.nanos, _NANOS_PER_MILLI)
 
-    def is_zero(self) -> bool:
-        return not self.nanos
-
     def __str__(self) -> str:
         text = self._text
         if text is None:

@@ -62,7 +62,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 EXIT_NO = 1
-EXIT_USAGE = 2
 EXIT_BROKEN_WORLD = 3
 
 

@@ -74,10 +74,6 @@ class ClusterUpdates:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.cluster.stop()
 
-    @property
-    def is_followed(self) -> bool:
-        return bool(self._pages)
-
     async def follow(self) -> AsyncGenerator[bytes]:
         """Everything as soon as it is known, then what changes."""
         page = PageStream()

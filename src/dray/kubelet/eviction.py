@@ -50,9 +50,6 @@ class Threshold:
         return self.amount.value() if self.amount is not None else int(capacity * self.percent / 100)
 
 
-DEFAULT_THRESHOLD = Threshold(Quantity.parse("100Mi"))
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryState:
     """Memory of a node at one moment, in bytes; `used` by pod UID."""

@@ -87,8 +87,6 @@ class SchedulerConfig:
     pod_max_backoff_s: float = 10.0
     parallelism: int = 16
     leader_election: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
-    qps: float = 50.0
-    burst: int = 100
 
 
 def load(path: Path, gates: FeatureGates) -> SchedulerConfig:
@@ -116,7 +114,6 @@ def parse(document: Mapping[str, Any], gates: FeatureGates) -> SchedulerConfig:
     parallelism = _whole(document, "parallelism", 16)
     if parallelism <= 0:
         raise ConfigError(f"parallelism: Invalid value: {parallelism}: should be an integer value greater than zero")
-    connection = document.get("clientConnection") or {}
     return SchedulerConfig(
         _profiles(document.get("profiles") or [{}], gates),
         percentage,
@@ -124,8 +121,6 @@ def parse(document: Mapping[str, Any], gates: FeatureGates) -> SchedulerConfig:
         float(maximum),
         parallelism,
         _leader_election(document.get("leaderElection") or {}),
-        float(connection.get("qps") or 50.0),
-        int(connection.get("burst") or 100),
     )
 
 

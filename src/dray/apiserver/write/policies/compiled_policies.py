@@ -76,10 +76,6 @@ class CompiledPolicy:
         for validation in self.validations:
             yield from (validation.program, validation.message_program)
 
-    @property
-    def has_params(self) -> bool:
-        return bool(mapping(self.document, "spec", "paramKind"))
-
 
 def condition_programs(spec: Document, outer: Environment) -> tuple[NamedProgram, ...]:
     """The conditions of a policy; they cannot use its variables."""
