@@ -29,6 +29,8 @@ class RequestedCapacity:
     either_or: frozenset[str] = frozenset()
     refusal: str = ""
     error: str = ""
+    # The capacity that the device does not have, where that is the refusal.
+    missing: str = ""
 
 
 NO_CAPACITY = RequestedCapacity()
@@ -51,7 +53,7 @@ def requested_capacity_on(device: Device, requests: Mapping[str, Quantity], frac
     capacity = device.capacity
     for name in requests:
         if name not in capacity:
-            return RequestedCapacity(refusal=f"has no capacity {name}")
+            return RequestedCapacity(refusal=f"has no capacity {name}", missing=name)
     if not capacity:
         return NO_CAPACITY
     taken: dict[str, Quantity] = {}

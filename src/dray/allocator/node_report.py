@@ -28,7 +28,7 @@ USABLE = "usable"
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
     """`code` is the first test that says no, or `usable`; `selector` is the expression if it was one, `taints` those that
-    the request does not tolerate."""
+    the request does not tolerate, `missing_capacity` the one that the device does not have."""
 
     device_id: DeviceID
     kind: DeviceKind
@@ -36,6 +36,7 @@ class DeviceReport:
     detail: str = ""
     selector: str = ""
     taints: tuple[DeviceTaint, ...] = ()
+    missing_capacity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ def _judged(given: SearchInput, option: Option, rules: tuple[DeviceTaintRule, ..
             taints = _untolerated(option, kind) if code == "taint" else ()
             if taints:
                 detail += _who_set(taints, device_id, rules)
-            yield DeviceReport(device_id, kind, code, detail, selector, taints)
+            missing = option.amounts(kind).missing if code == "capacity" else ""
+            yield DeviceReport(device_id, kind, code, detail, selector, taints, missing)
 
 
 def _first_no(given: SearchInput, option: Option, position: int) -> tuple[str, str, str]:

@@ -8,17 +8,10 @@ from collections.abc import Iterable
 from dray.allocator.node_report import DeviceReport
 from dray.api.dra.consumption import plain_name
 
-_LACKS = "has no capacity "
-
-
-def missing_capacity(device: DeviceReport) -> str:
-    """The name of the capacity that the device does not have; empty if it lacks something else."""
-    return device.detail.removeprefix(_LACKS) if device.code == "capacity" and device.detail.startswith(_LACKS) else ""
-
 
 def unpublished_capacity(devices: Iterable[DeviceReport]) -> str:
     """The capacity that none of the devices has which fail for their capacity; empty if one of them has it."""
-    names = {missing_capacity(device) for device in devices if device.code == "capacity"}
+    names = {device.missing_capacity for device in devices if device.code == "capacity"}
     return names.pop() if len(names) == 1 else ""
 
 

@@ -13,7 +13,7 @@ from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
 from dray.api.dra.pools import DeviceID
 from dray.cel.explain import MatchExplanation
-from dray.explain.capacity_names import capacity_hint, missing_capacity
+from dray.explain.capacity_names import capacity_hint
 from dray.explain.device_holders import DeviceHolder, DeviceHolders
 from dray.explain.request_counts import RequestCounts, stage_failed
 
@@ -84,7 +84,7 @@ def nearest_miss(
     if closest[0].selector:
         return _nearest_by_selector(closest, allocator)
     device = closest[0]
-    if missing_capacity(device):
+    if device.missing_capacity:
         hint = capacity_hint(report.devices)
         return NearestMiss(device.device_id, device.code, device.detail, hints=(hint,) if hint else ())
     concerned = holders_concerned(device.device_id, device.code, pools, holders)

@@ -25,7 +25,7 @@ from dray.api.resource import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from dray.explain.capacity_names import likely_names, missing_capacity, unpublished_capacity
+from dray.explain.capacity_names import likely_names, unpublished_capacity
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.largest_amount import AmountGrid, largest_amount
 
@@ -191,7 +191,7 @@ class _Trial:
             asked = option.capacity.requests if option.capacity is not None else {}
             devices = by_request.get(name.partition(" ")[0], ())
             wrong = unpublished_capacity(devices) if asked else ""
-            failing = [device for device in devices if missing_capacity(device)]
+            failing = [device for device in devices if device.missing_capacity]
             for other in likely_names(wrong, failing) if wrong in asked else ():
                 renamed = {other if key == wrong else key: amount for key, amount in asked.items()}
                 changed = with_option(_asking(option, renamed))
