@@ -38,6 +38,30 @@ def a_capacity_without_its_domain(cluster: Cluster) -> None:
     cluster.request["capacity"] = {"requests": {"memory": "1Gi"}}
 
 
+def asks_for(cluster: Cluster, resource: str, amount: str) -> None:
+    cluster.pod["spec"].pop("resourceClaims", None)
+    container = cluster.pod["spec"]["containers"][0]
+    container["resources"] = {"limits": {resource: amount}, "requests": {resource: amount}}
+
+
+def too_many_of_an_extended_resource(cluster: Cluster) -> None:
+    cluster.device_class["spec"]["extendedResourceName"] = "example.com/card"
+    asks_for(cluster, "example.com/card", "3")
+
+
+def too_many_devices_of_a_class(cluster: Cluster) -> None:
+    asks_for(cluster, "deviceclass.resource.kubernetes.io/gpu", "3")
+
+
+def an_extended_resource_that_is_misspelt(cluster: Cluster) -> None:
+    cluster.device_class["spec"]["extendedResourceName"] = "example.com/card"
+    asks_for(cluster, "example.com/cards", "1")
+
+
+def a_class_misspelt_as_a_resource(cluster: Cluster) -> None:
+    asks_for(cluster, "deviceclass.resource.kubernetes.io/gpuu", "1")
+
+
 def a_tainted_node(cluster: Cluster) -> None:
     cluster.node["spec"]["taints"] = [{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]
 
@@ -96,6 +120,26 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
         a_capacity_without_its_domain,
         f"none of them has a capacity memory; did you mean {DRIVER}/memory?",
         f"ask for capacity {DRIVER}/memory instead of memory in request gpu",
+    ),
+    (
+        too_many_of_an_extended_resource,
+        "example.com/card of container main wants 3: 2 exist",
+        "let the pod ask for at most 2 example.com/card instead of 3",
+    ),
+    (
+        too_many_devices_of_a_class,
+        "deviceclass.resource.kubernetes.io/gpu of container main wants 3: 2 exist",
+        "let the pod ask for at most 2 deviceclass.resource.kubernetes.io/gpu instead of 3",
+    ),
+    (
+        an_extended_resource_that_is_misspelt,
+        "no device class has the extendedResourceName example.com/cards; did you mean example.com/card?",
+        "a device plugin, or devices of a class with that extendedResourceName",
+    ),
+    (
+        a_class_misspelt_as_a_resource,
+        "device class gpuu does not exist; did you mean gpu?",
+        "devices of device class gpuu (then",
     ),
     (exceeded_quota, "quota gpus allows 4", "kubectl edit resourcequota/gpus -n default"),
     (

@@ -502,7 +502,7 @@ CASES: list[tuple[Plant, str, list[str]]] = [
     (
         extended_resource_of_devices,
         "in-use",
-        ["container-0-request-0 of claim default/<extended-resources> wants", "default/taken"],
+        ["example.com/gpu of container main wants 1", "default/taken"],
     ),
     (scheduling_gate, "scheduling-gates", ["example.com/quota"]),
     (other_scheduler, "other-scheduler", ["my-scheduler"]),

@@ -13,11 +13,15 @@ from dray.api.core import Container, Node, NodeSelectorRequirement, Pod, Resourc
 from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.matching import matches_requirement, required_nodes
 from dray.api.quantity import Quantity
+from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from dray.explain.node_shortage import ShortRow
 from dray.explain.what_if import Remedy
 
 # Labels that say what a node is, and not what it is for.
 _OWN_LABELS = frozenset({"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "metadata.name"})
+
+
+_OF_CLASS = IMPLICIT_EXTENDED_RESOURCE_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,11 @@ def _offering(node: Node, rows: Sequence[ShortRow]) -> Remedy:
         capacity={**node.status.capacity, **amounts},
     )
     said = " and ".join(f"{row.asked} {row.resource}" for row in rows)
+    implicit = [row.resource.removeprefix(_OF_CLASS) for row in rows if row.resource.startswith(_OF_CLASS)]
     how = "a device plugin, or devices of a class with that extendedResourceName"
+    if len(implicit) == len(rows):
+        # Only a class of that very name serves such a resource.
+        how = f"devices of device class {', '.join(implicit)}"
     return Remedy("offer-resource", f"offer {said} on {node.metadata.name}: {how}", (replace(node, status=status),))
 
 

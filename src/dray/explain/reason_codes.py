@@ -127,7 +127,7 @@ CODES: dict[str, ReasonCode] = {
     "too-few-devices": ReasonCode("the node has fewer devices than are asked for", "ask for fewer, or add devices", 7),
     "incomplete-pool": ReasonCode("slices of a pool are missing", "wait for the driver to publish all of them", 5),
     "other-node": ReasonCode("the devices belong to other nodes", "nothing", 9),
-    "class-selector": ReasonCode("too few devices are of the class", "see the class's selectors", 8),
+    "class-selector": ReasonCode("too few devices are of the class", "ask for fewer, or see the class's selectors", 8),
     "request-selector": ReasonCode("too few devices match the request's selectors", "relax the selector", 6),
     "in-use": ReasonCode("too few matching devices are free", "release a claim, or add devices", 2),
     "taint": ReasonCode(

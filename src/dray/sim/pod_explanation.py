@@ -44,6 +44,7 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
+from dray.sim.extended_resource_text import asking_for_fewer, in_words_of_the_pod, not_served
 from dray.sim.node_refusals import RefusalDetails
 from dray.sim.rehearsals import Rehearsals
 from dray.sim.simulation import Simulation
@@ -371,6 +372,7 @@ class _PodExplainer:
         code = status.reason_code
         rows = on_node.short_rows(code)
         text = "; ".join(row.sentence() for row in rows) or on_node.text(code) or status.message
+        text += not_served(rows, self._handle.devices.classes.values())
         return Refusal(code, text, status.plugin, rows)
 
     def _devices(self, node: NodeState, cycle: CycleState, in_depth: bool) -> DeviceVerdict | None:
@@ -383,7 +385,16 @@ class _PodExplainer:
         known = self._device_verdicts.get(question.kind)
         if known is None:
             known = self._device_verdicts[question.kind] = DeviceVerdicts(allocator, question, self._holders)
-        return known.on(node.node, self._conditions(attempt, node) if in_depth else None)
+        verdict = known.on(node.node, self._conditions(attempt, node) if in_depth else None)
+        extended = attempt.on(node).extended
+        if verdict is None or extended is None:
+            return verdict
+        fewer = asking_for_fewer(self._pod, extended, verdict.requests) if in_depth else None
+        return replace(
+            verdict,
+            message=in_words_of_the_pod(verdict.message, self._pod.metadata.namespace, extended),
+            helps=(*verdict.helps, fewer) if fewer is not None else verdict.helps,
+        )
 
     def _conditions(self, attempt: PodAttempt, node: NodeState) -> WhatIfContext:
         own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
