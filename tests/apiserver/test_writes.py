@@ -196,7 +196,7 @@ async def test_eviction_respects_budgets(server: Client) -> None:
     assert refused.body["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
     assert "retry-after" in refused.headers
     status = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
-    await server.patch(f"{budgets}/b/status", {"status": status})
+    await server.patch(f"{budgets}/b/status", {"status": {**status, "observedGeneration": 1}})
     assert (await server.post(f"{PODS}/p/eviction", eviction)).status == 201
     assert (await server.get(f"{PODS}/p")).body["metadata"]["deletionTimestamp"]
 

@@ -213,6 +213,9 @@ def unprocessable() -> ApiError:
 
 
 def too_many_requests(message: str, retry_after_s: int = 1) -> ApiError:
+    """Without a time, clients that are told to wait do not try again by themselves."""
+    if not retry_after_s:
+        return ApiError(429, "TooManyRequests", message, {})
     return ApiError(
         429,
         "TooManyRequests",

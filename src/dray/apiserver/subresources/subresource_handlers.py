@@ -14,13 +14,19 @@ from dray.api.scheme import Resource, by_kind
 from dray.api.shaping import empty_object
 from dray.apiserver import errors
 from dray.apiserver.core import Core, in_thread_if_large
-from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     WriteOptions,
     body_type,
     write_options,
+)
+from dray.apiserver.subresources.disruption_budgets import (
+    covers,
+    is_ready,
+    spares_unready,
+    still_processed,
+    with_one_less,
 )
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write import managed_fields
@@ -38,8 +44,6 @@ from dray.apiserver.write.object_writer import (
 )
 
 Document = dict[str, Any]
-
-DISRUPTION_TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
 def success(code: int) -> Document:
@@ -130,9 +134,6 @@ class Subresources:
             raise errors.not_found(call.row, call.name)
         eviction = await self._admit(call, decoded.document, "Eviction", options)
         wish = eviction.get("deleteOptions") or {}
-        pod = await self._core.document(stored)
-        if self._is_protected(pod):
-            await self._use_budget(call, pod)
         conditions = wish.get("preconditions") or {}
         deletion = DeleteOptions(
             uid=conditions.get("uid") or "",
@@ -141,45 +142,61 @@ class Subresources:
             propagation=wish.get("propagationPolicy") or "",
             dry_run=options.dry_run or bool(wish.get("dryRun")),
         )
-        if not deletion.dry_run:
-            self._deleter.check_preconditions(call, deletion, stored, pod)
-            await self._mark_as_disrupted(call)
-            # The mark has made a newer resourceVersion than the one that was asked for.
-            deletion = dataclasses.replace(deletion, resource_version="")
-        await self._deleter.delete(call, deletion)
+        pod = await self._core.document(stored)
+        budget = self._budget_of(call, pod) if _is_protected(pod) else None
+        if budget is None:
+            await self._delete_disrupted(call, deletion)
+        elif not is_ready(pod) and spares_unready(await self._core.document(budget)):
+            await self._delete_unready(call, deletion, stored, budget.name)
+        else:
+            await self._use_budget(call, budget.name, deletion)
+            await self._delete_disrupted(call, deletion)
         return success(201)
 
-    async def _mark_as_disrupted(self, call: ApiCall) -> None:
-        """Tells whoever made the pod that it did not fail by itself."""
+    async def _delete_unready(self, call: ApiCall, deletion: DeleteOptions, stored: Stored, budget: str) -> None:
+        """As long as the pod is what it was: one that has become ready counts, and the client asks again."""
+        exact = deletion.resource_version or str(stored.revision)
+        try:
+            await self._delete_disrupted(call, dataclasses.replace(deletion, resource_version=exact))
+        except errors.ApiError as error:
+            if error.code != 409 or deletion.resource_version:
+                raise
+            raise still_processed(budget) from None
 
-        def build(old: Document) -> Document:
-            return _with_condition(old, {**DISRUPTED, "lastTransitionTime": self._core.now()})
+    async def _delete_disrupted(self, call: ApiCall, deletion: DeleteOptions) -> None:
+        """Marks the pod first, which tells whoever made it that it did not fail by itself."""
+        if not deletion.dry_run:
 
-        await self._writer.change(
-            call, ObjectChange(build, "eviction", False, endpoint="finalize", skip_admission=True)
-        )
+            def build(old: Document) -> Document:
+                self._deleter.check_preconditions(call, deletion, old)
+                return _with_condition(old, {**DISRUPTED, "lastTransitionTime": self._core.now()})
 
-    def _is_protected(self, pod: Document) -> bool:
-        if is_finished_document(pod) or (pod.get("status") or {}).get("phase") == "Pending":
-            return False
-        return not pod["metadata"].get("deletionTimestamp")
+            change = ObjectChange(build, "eviction", False, endpoint="finalize", skip_admission=True)
+            marked = await self._writer.change(call, change)
+            if deletion.resource_version:
+                deletion = dataclasses.replace(deletion, resource_version=str(marked.stored.revision))
+        await self._deleter.delete(call, deletion)
 
-    async def _use_budget(self, call: ApiCall, pod: Document) -> None:
-        """Asks the disruption budgets that cover the pod; raises 429 when one is used up."""
+    def _budget_of(self, call: ApiCall, pod: Document) -> Stored | None:
         labels = pod["metadata"].get("labels") or {}
-        found = [
-            stored
-            for stored in self._core.cache(by_kind("PodDisruptionBudget")).list(call.namespace)
-            if _selects((stored.document().get("spec") or {}).get("selector"), labels)
-        ]
+        budgets = self._core.cache(by_kind("PodDisruptionBudget")).list(call.namespace)
+        found = [stored for stored in budgets if covers(stored.document(), labels)]
         if len(found) > 1:
             raise errors.bad_request(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
-        if found and ((found[0].document().get("status") or {}).get("disruptionsAllowed") or 0) <= 0:
-            error = errors.too_many_requests(DISRUPTION_TEXT, 10)
-            error.details = {"causes": [_budget_cause(found[0])]}
-            raise error
+        return found[0] if found else None
+
+    async def _use_budget(self, call: ApiCall, name: str, deletion: DeleteOptions) -> None:
+        """Takes one disruption from the budget, so that the next eviction finds one less; raises 429 when none is left."""
+        budget = replace(call, row=by_kind("PodDisruptionBudget"), info=replace(call.info, name=name))
+
+        def build(old: Document) -> Document:
+            # Without a resourceVersion: after a conflict the writer asks the newer budget.
+            metadata = {key: value for key, value in old["metadata"].items() if key != "resourceVersion"}
+            return with_one_less({**old, "metadata": metadata}, call.name, self._core.now())
+
+        await self._writer.change(budget, ObjectChange(build, "status", deletion.dry_run, skip_admission=True))
 
     # --- serviceaccounts/token ----------------------------------------------------------------------------------------
 
@@ -226,6 +243,13 @@ def _with_condition(pod: Document, condition: Document) -> Document:
     return {**pod, "status": {**status, "conditions": [*others, same[0] if same else condition]}}
 
 
+def _is_protected(pod: Document) -> bool:
+    """Whether a budget covers the pod at all: one that has ended, has not started or is being deleted disrupts nobody."""
+    if is_finished_document(pod) or (pod.get("status") or {}).get("phase") == "Pending":
+        return False
+    return not pod["metadata"].get("deletionTimestamp")
+
+
 def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:
     """The pod on its node; raises 409 where it cannot go there."""
     row = by_kind("Pod")
@@ -257,15 +281,3 @@ def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:
     conditions = [entry for entry in status.get("conditions") or () if entry.get("type") != "PodScheduled"]
     status["conditions"] = [*conditions, scheduled]
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
-
-
-def _selects(selector: Document | None, labels: Document) -> bool:
-    """A budget without a selector is for no pod."""
-    return selector is not None and selects(selector, labels)
-
-
-def _budget_cause(budget: Stored) -> Document:
-    status = budget.document().get("status") or {}
-    needs, has = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
-    message = f"The disruption budget {budget.name} needs {needs} healthy pods and has {has} currently"
-    return {"reason": "DisruptionBudget", "message": message}

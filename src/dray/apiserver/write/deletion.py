@@ -162,7 +162,7 @@ class Deleter:
         row = call.row
         before = await self._core.document(stored)
         document = {**before, "metadata": dict(before["metadata"])}
-        self.check_preconditions(call, options, stored, document)
+        self.check_preconditions(call, options, document)
         attributes = replace(
             call.attributes, verb="delete", name=stored.name, namespace=stored.namespace, dry_run=options.dry_run
         )
@@ -183,21 +183,22 @@ class Deleter:
         cache = self._core.cache(call.row)
         return cache.make(stored.namespace, stored.name, to_value(document), revision, stored.created)
 
-    def check_preconditions(self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document) -> None:
-        uid = document["metadata"].get("uid")
+    def check_preconditions(self, call: ApiCall, options: DeleteOptions, document: Document) -> None:
+        metadata = document["metadata"]
+        uid, revision = metadata.get("uid"), metadata.get("resourceVersion")
         if options.uid and options.uid != uid:
             raise errors.kind_conflict(
                 call.row,
-                stored.name,
+                metadata["name"],
                 f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
                 "The object might have been deleted and then recreated",
             )
-        if options.resource_version and options.resource_version != str(stored.revision):
+        if options.resource_version and options.resource_version != revision:
             raise errors.kind_conflict(
                 call.row,
-                stored.name,
+                metadata["name"],
                 f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
-                f"ResourceVersion in record ({stored.revision}). The object might have been modified",
+                f"ResourceVersion in record ({revision}). The object might have been modified",
             )
 
     def _mark(self, call: ApiCall, options: DeleteOptions, document: Document) -> bool:
