@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dray.allocator.allocator import Allocator, Question
 from dray.allocator.device_kinds import DeviceKind
@@ -28,7 +29,7 @@ USABLE = "usable"
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
     """`code` is the first test that says no, or `usable`; `selector` is the expression if it was one, `taints` those that
-    the request does not tolerate, `missing_capacity` the one that the device does not have."""
+    the request does not tolerate, `missing` the capacity or attribute that the device does not have."""
 
     device_id: DeviceID
     kind: DeviceKind
@@ -36,7 +37,7 @@ class DeviceReport:
     detail: str = ""
     selector: str = ""
     taints: tuple[DeviceTaint, ...] = ()
-    missing_capacity: str = ""
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,37 +137,42 @@ def _judged(given: SearchInput, option: Option, rules: tuple[DeviceTaintRule, ..
         for place in range(len(view.names)):
             position = offset + place
             kind = given.kinds[position]
-            code, detail, selector = _first_no(given, option, position)
+            no = _first_no(given, option, position)
             device_id = view.device_id(place)
-            taints = _untolerated(option, kind) if code == "taint" else ()
-            if taints:
-                detail += _who_set(taints, device_id, rules)
-            missing = option.amounts(kind).missing if code == "capacity" else ""
-            yield DeviceReport(device_id, kind, code, detail, selector, taints, missing)
+            taints = _untolerated(option, kind) if no.code == "taint" else ()
+            detail = no.detail + (_who_set(taints, device_id, rules) if taints else "")
+            yield DeviceReport(device_id, kind, no.code, detail, no.selector, taints, no.missing)
 
 
-def _first_no(given: SearchInput, option: Option, position: int) -> tuple[str, str, str]:
+class _Judgement(NamedTuple):
+    """The first test that says no to a device, or `USABLE`; see `DeviceReport`."""
+
+    code: str
+    detail: str = ""
+    selector: str = ""
+    missing: str = ""
+
+
+def _first_no(given: SearchInput, option: Option, position: int) -> _Judgement:
     kind = given.kinds[position]
     bit = 1 << position
     if given.node.unreachable & bit:
-        return ("other-node", "belongs to another node", "")
+        return _Judgement("other-node", "belongs to another node")
     for label, expression in option.device_filter.selectors:
         verdict = option.device_filter.evaluator.verdict(expression, kind)
         if verdict is not True:
             code = "class-selector" if label.startswith("class ") else "request-selector"
             if isinstance(verdict, SelectorFailure):
-                return ("selector-error", verdict.message, expression)
-            return (code, "does not match", expression)
+                return _Judgement("selector-error", verdict.message, expression)
+            return _Judgement(code, "does not match", expression)
     if given.stored & bit and not option.admin_access:
-        return ("in-use", "is in use", "")
+        return _Judgement("in-use", "is in use")
     if taints := _untolerated(option, kind):
         said = ", ".join(map(taint_text, taints))
-        return (
-            "taint",
-            f"taint {said} is not tolerated" if len(taints) == 1 else f"taints {said} are not tolerated",
-            "",
+        return _Judgement(
+            "taint", f"taint {said} is not tolerated" if len(taints) == 1 else f"taints {said} are not tolerated"
         )
-    return (*_lack(given, option, position), "")
+    return _lack(given, option, position)
 
 
 def _untolerated(option: Option, kind: DeviceKind) -> tuple[DeviceTaint, ...]:
@@ -182,22 +188,23 @@ def taint_text(taint: DeviceTaint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _lack(given: SearchInput, option: Option, position: int) -> tuple[str, str]:
+def _lack(given: SearchInput, option: Option, position: int) -> _Judgement:
     kind = given.kinds[position]
     if kind.has_binding_conditions and not option.features.binds_with_conditions:
-        return ("binding-conditions", "has binding conditions, which are switched off")
+        return _Judgement("binding-conditions", "has binding conditions, which are switched off")
     if kind.skips_node_operations and not (option.features.optional_node_operations and given.node.declares_operations):
-        return ("node-operations", "needs node operations that the node does not declare")
+        return _Judgement("node-operations", "needs node operations that the node does not declare")
     if kind.consumes and not option.features.partitionable_devices:
-        return ("counters-off", "draws counters, which are switched off")
+        return _Judgement("counters-off", "draws counters, which are switched off")
     amounts = option.amounts(kind) if option.features.consumable_capacity else None
     if amounts is not None and (amounts.refusal or amounts.error):
-        return ("capacity", amounts.refusal or amounts.error)
+        return _Judgement("capacity", amounts.refusal or amounts.error, missing=amounts.missing)
     for rule in given.rules:
         try:
             if not rule.enter(option, position):
-                return ("constraint" if rule.is_constraint else rule.name, rule.why(option, position))
+                code = "constraint" if rule.is_constraint else rule.name
+                return _Judgement(code, rule.why(option, position), missing=rule.lacks(option, position))
             rule.leave(option, position)
         except FatalError as problem:
-            return (problem.code, problem.message)
-    return (USABLE, "")
+            return _Judgement(problem.code, problem.message)
+    return _Judgement(USABLE)

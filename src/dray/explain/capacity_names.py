@@ -11,7 +11,7 @@ from dray.api.dra.consumption import plain_name
 
 def unpublished_capacity(devices: Iterable[DeviceReport]) -> str:
     """The capacity that none of the devices has which fail for their capacity; empty if one of them has it."""
-    names = {device.missing_capacity for device in devices if device.code == "capacity"}
+    names = {device.missing for device in devices if device.code == "capacity"}
     return names.pop() if len(names) == 1 else ""
 
 

@@ -47,6 +47,8 @@ class NearestMiss:
     because: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     holders: tuple[DeviceHolder, ...] = ()
+    # The capacity or attribute that the device does not have.
+    missing: str = ""
 
     def sentence(self) -> str:
         if self.because:
@@ -84,11 +86,13 @@ def nearest_miss(
     if closest[0].selector:
         return _nearest_by_selector(closest, allocator)
     device = closest[0]
-    if device.missing_capacity:
+    if device.code == "capacity" and device.missing:
         hint = capacity_hint(report.devices)
-        return NearestMiss(device.device_id, device.code, device.detail, hints=(hint,) if hint else ())
+        return NearestMiss(
+            device.device_id, device.code, device.detail, hints=(hint,) if hint else (), missing=device.missing
+        )
     concerned = holders_concerned(device.device_id, device.code, pools, holders)
-    return NearestMiss(device.device_id, device.code, device.detail, holders=concerned)
+    return NearestMiss(device.device_id, device.code, device.detail, holders=concerned, missing=device.missing)
 
 
 def _rank(device: DeviceReport) -> int:

@@ -242,8 +242,8 @@ def _most_telling(code: str, nearest: NearestMiss, request: RequestReport) -> st
         return f"; {nearest.hints[0]}"
     if code == "taint":
         return f"; {nearest.detail}"
-    if code == "constraint" and nearest.detail.startswith("has no attribute "):
-        return _missing_attribute(nearest.detail.removeprefix("has no attribute "), request)
+    if code == "constraint" and nearest.missing:
+        return _missing_attribute(nearest.missing, request)
     return ""
 
 

@@ -191,7 +191,7 @@ class _Trial:
             asked = option.capacity.requests if option.capacity is not None else {}
             devices = by_request.get(name.partition(" ")[0], ())
             wrong = unpublished_capacity(devices) if asked else ""
-            failing = [device for device in devices if device.missing_capacity]
+            failing = [device for device in devices if device.code == "capacity" and device.missing]
             for other in likely_names(wrong, failing) if wrong in asked else ():
                 renamed = {other if key == wrong else key: amount for key, amount in asked.items()}
                 changed = with_option(_asking(option, renamed))

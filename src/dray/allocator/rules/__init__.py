@@ -68,6 +68,10 @@ class Rule(ABC):
     def why(self, option: Option, position: int) -> str:
         """Why the device may not enter now; asked only after `enter` said no."""
 
+    def lacks(self, option: Option, position: int) -> str:
+        """The name of what the device would need and does not have, if that is why it may not enter; else empty."""
+        return ""
+
     # --- bounds ------------------------------------------------------------------------------------------------------
 
     def most_that_fit(self, mask: int, wanted: int) -> int | None:

@@ -110,6 +110,9 @@ class Constraint(Rule):
     def concerns(self, option: Option) -> bool:
         return option.index in self.scope.covered
 
+    def lacks(self, option: Option, position: int) -> str:
+        return self.scope.attribute if self.scope.value(option, self.kinds[position]) is None else ""
+
     def _groups(self, one_value: bool) -> ValueGroups | None:
         if self._value_groups is None and self.is_plain:
             masks = [devices for value, devices in self.masks_by_value().items() if value is not None]
@@ -193,9 +196,9 @@ class Match(Constraint):
         return (self._history[-1],)
 
     def why(self, option: Option, position: int) -> str:
-        value = self.scope.value(option, self.kinds[position])
-        if value is None:
+        if self.lacks(option, position):
             return f"has no attribute {self.scope.attribute}"
+        value = self.scope.value(option, self.kinds[position])
         return f"{self.scope.attribute} is {_said(value)}, the devices chosen before have {_said(self._history[-1])}"
 
 
@@ -254,9 +257,9 @@ class Distinct(Constraint):
         return values
 
     def why(self, option: Option, position: int) -> str:
-        value = self.scope.value(option, self.kinds[position])
-        if value is None:
+        if self.lacks(option, position):
             return f"has no attribute {self.scope.attribute}"
+        value = self.scope.value(option, self.kinds[position])
         return f"{self.scope.attribute} is {_said(value)}, which another chosen device has as well"
 
 
