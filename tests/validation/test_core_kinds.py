@@ -471,3 +471,20 @@ def test_amounts_of_a_node_are_looked_at_wherever_they_are_written(name, amount,
 def test_a_quota_counts_objects_in_whole_numbers(name, whole):
     found = texts(validate_create(a_quota("q", {name: "1500m"}), ValidationContext()))
     assert found == ([f'spec.hard[{name}]: Invalid value: "1500m": must be an integer'] if whole else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"overhead": {"podFixed": {"cpu": "250m"}}, "scheduling": {"nodeSelector": {"a": "b"}}}, []),
+        ({"overhead": {"podFixed": {"cpu": "-1"}}}, ["overhead.limits[cpu]"]),
+        ({"overhead": {"podFixed": {"gpus": "1"}}}, ["overhead.limits[gpus]"]),
+        ({"scheduling": {"nodeSelector": {"a b": "c"}}}, ["scheduling.nodeSelector"]),
+        ({"scheduling": {"tolerations": [{"operator": "Maybe"}]}}, ["scheduling.tolerations[0].operator"]),
+        ({"scheduling": {"tolerations": [{"operator": "Exists"}] * 2}}, ["scheduling.tolerations[1]"]),
+    ],
+)
+def test_runtime_classes(fields, expected):
+    document = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "vm"}, "handler": "vm"}
+    found = {error.field for error in validate_create({**document, **fields}, ValidationContext())}
+    assert found == set(expected)

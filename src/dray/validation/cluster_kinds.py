@@ -10,6 +10,8 @@ from dray.api import names
 from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import IMMUTABLE
+from dray.validation.pod_fields import check_labels, check_tolerations
+from dray.validation.pods import check_overhead
 from dray.validation.workloads import check_job_spec
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -51,8 +53,22 @@ def check_runtime_class(new: Document, old: Document | None, context: Validation
         errors.required("handler", declarative=True)
     else:
         errors.each_invalid("handler", handler, names.label_problems(handler), declarative=True)
+    check_overhead((new.get("overhead") or {}).get("podFixed") or {}, "overhead", errors)
+    _check_scheduling(new.get("scheduling") or {}, errors)
     if old is not None and handler != (old.get("handler") or ""):
         errors.invalid("handler", handler, IMMUTABLE, declarative=True)
+
+
+def _check_scheduling(scheduling: Document, errors: Errors) -> None:
+    check_labels(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector", errors)
+    tolerations = scheduling.get("tolerations") or []
+    check_tolerations(tolerations, "scheduling.tolerations", errors)
+    seen: set[tuple[str, ...]] = set()
+    for i, toleration in enumerate(tolerations):
+        key = tuple(toleration.get(field) or "" for field in ("key", "operator", "value", "effect"))
+        if key in seen:
+            errors.duplicate(f"scheduling.tolerations[{i}]", toleration)
+        seen.add(key)
 
 
 def check_endpoint_slice(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:

@@ -71,8 +71,7 @@ def check_pod_spec(
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
     pod_fields.check_deadline(spec, path, errors)
     pod_fields.check_tolerations(spec.get("tolerations") or [], f"{path}.tolerations", errors)
-    for name, amount in (spec.get("overhead") or {}).items():
-        check_amount(name, amount, f"{path}.overhead[{name}]", errors)
+    check_overhead(spec.get("overhead") or {}, f"{path}.overhead", errors)
     if (group := spec.get("schedulingGroup")) is not None:
         _check_scheduling_group(group, f"{path}.schedulingGroup", errors)
 
@@ -198,6 +197,11 @@ def _check_amounts(
         *requests,
     }:
         errors.forbidden(path, "HugePages require cpu or memory")
+
+
+def check_overhead(overhead: Document, path: str, errors: Errors) -> None:
+    """What a runtime takes for each pod: amounts as the limits of a container have them."""
+    _check_amounts({"limits": overhead}, path, errors, _check_resource_name)
 
 
 def _check_against_limit(name: str, amount: str, limit: str | None, path: str, errors: Errors) -> None:

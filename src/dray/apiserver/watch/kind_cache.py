@@ -220,6 +220,10 @@ class ObjectLookup(Protocol):
 
     async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]: ...
 
+    async def stored(self, group: str, plural: str, namespace: str) -> builtins.list[Stored]:
+        """The objects of a namespace as they are kept, for those who read them in a thread."""
+        ...
+
 
 class KindCaches:
     """The caches of all stored kinds; each is filled and brought forward by the follower of the store."""
@@ -281,6 +285,9 @@ class KindCaches:
 
     async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]:
         return [stored.shared_document() for stored in (await self._fresh(group, plural)).list()]
+
+    async def stored(self, group: str, plural: str, namespace: str) -> builtins.list[Stored]:
+        return [*(await self._fresh(group, plural)).list(namespace)]
 
     async def _fresh(self, group: str, plural: str) -> KindCache:
         await self._follower.fresh()

@@ -21,8 +21,10 @@ from dray.apiserver.write.admission.pod_and_claim_plugins import (
     Priority,
     ServiceAccount,
 )
+from dray.apiserver.write.admission.pod_security import PodSecurity
 from dray.apiserver.write.admission.policies_and_webhooks import PoliciesAndWebhooks, PolicyChecks
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
+from dray.apiserver.write.admission.runtime_class import RuntimeClass
 from dray.apiserver.write.admission.service_addresses import AddressBook, ServiceAddresses
 from dray.features import FeatureGates
 from dray.store.interface import Store
@@ -50,8 +52,10 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield ServiceAccount(objects, surroundings.new_suffix)
     yield NodeRestriction(objects, authorizer)
     yield TaintNodesByCondition()
+    yield PodSecurity(objects, gates)
     yield Priority(objects)
     yield DefaultTolerationSeconds()
+    yield RuntimeClass(objects)
     yield ClaimStatusAuthorization(authorizer, gates)
     yield ClaimFinalizerProtection()
     yield RbacEscalation(authorizer.rbac, authorizer)
