@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, g
 
 from dray.cli.devices import devices
 from dray.cli.explain import explain
+from dray.cli.ledger import ledger
+from dray.cli.main import cli
 from dray.cli.top import top
 
 
@@ -135,6 +138,13 @@ def test_many_nodes_are_cut_short(tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["pod/nobody"], 1, "pod default/nobody not found"),
+        (["pod/trian"], 1, "pod default/trian not found; did you mean train?"),
+        (
+            ["pod/train", "-n", "ml"],
+            1,
+            "pod ml/train not found; a pod of that name is in namespace default: use -n default",
+        ),
+        (["pod/"], 2, "which pod?"),
         (["node/node-1"], 2, "only pods can be explained"),
         (["pod/train", "--emulate", "1.2"], 2, "1.2"),
         (["pod/train", "--feature-gates", "Nonsense=true"], 2, "Nonsense"),
@@ -144,6 +154,22 @@ def test_wrong_questions(arguments: list[str], code: int, said: str, tmp_path: P
     result = asked(*arguments, "-f", written(Cluster(), tmp_path))
     assert result.exit_code == code
     assert said in result.output
+
+
+def test_a_server_that_is_down(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{unused.getsockname()[1]}"
+        parts = {
+            "clusters": [{"name": "a", "cluster": {"server": server}}],
+            "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        }
+        kubeconfig.write_text(yaml.safe_dump({**parts, "current-context": "a"}))
+        result = CliRunner().invoke(devices, ["--kubeconfig", str(kubeconfig)])
+    assert result.exit_code == 3
+    assert result.output.startswith(f"Error: {server}: connection refused; nothing listens there")
 
 
 def test_without_a_cluster(tmp_path: Path) -> None:
@@ -222,6 +248,38 @@ def test_no_devices(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.without.add("ResourceSlice")
     assert "no devices" in CliRunner().invoke(devices, ["-f", written(cluster, tmp_path)]).stdout
+
+
+def test_a_misspelt_node_is_no_node_without_devices(tmp_path: Path) -> None:
+    result = CliRunner().invoke(devices, ["-f", written(Cluster(), tmp_path), "--node", "node-11"])
+    assert result.exit_code == 2
+    assert "no node named node-11" in result.output
+
+
+def test_a_driver_without_slices_is_told_with_those_that_publish(tmp_path: Path) -> None:
+    result = CliRunner().invoke(devices, ["-f", written(Cluster(), tmp_path), "--driver", "gpu.example.org"])
+    assert result.exit_code == 0
+    assert "no slices of driver gpu.example.org; drivers that publish some: gpu.example.com" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        ("cpuu", "no node has a resource cpuu; there are: cpu, memory"),
+        ("memory", "nobody takes any memory"),
+    ],
+)
+def test_an_empty_ledger_says_why_it_is_empty(resource: str, said: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(ledger, ["-f", written(Cluster(), tmp_path), "--why", resource])
+    assert result.exit_code == 0
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize(("name", "said"), [("expalin", "Did you mean 'explain'?"), ("qqq", "No such command 'qqq'.")])
+def test_an_unknown_command(name: str, said: str) -> None:
+    result = CliRunner().invoke(cli, [name, "pod/train"])
+    assert result.exit_code == 2
+    assert said in result.output
 
 
 # --- top

@@ -162,6 +162,8 @@ def _wanted(pod: str | None, namespace: str | None, given: Dump) -> list[tuple[s
         kind, _, name = pod.rpartition("/")
         if kind and kind not in _POD_WORDS:
             raise click.UsageError(f"{pod}: only pods can be explained, for example pod/{name}")
+        if not name:
+            raise click.UsageError("which pod? Name one, for example pod/train")
         return [(namespace or _only_namespace(given, name) or "default", name)]
     waiting = [each for each in given.of(Pod) if not each.spec.node_name]
     if not waiting:

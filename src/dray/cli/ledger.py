@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dray.accounting import NodeLedger
+from dray.accounting.ledger_rows import lines_of
 from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.name_completion import nodes_option
 from dray.cli.options import output_option
@@ -33,10 +34,19 @@ def ledger(files: tuple[str, ...], live: LiveCluster, why: str | None, nodes: tu
         write_document(ledgers_document(ledgers, chosen, why), output)
     elif why:
         click.echo(rows_table(chosen, why))
+        if not any(each.why(why) for each in chosen):
+            show_line(_nothing_taken(chosen, why), err=True)
     else:
         click.echo(nodes_table(chosen, wide=output == "wide"))
     for warning in ledgers.warnings:
         show_line(f"warning: {warning}", err=True)
+
+
+def _nothing_taken(chosen: list[NodeLedger], resource: str) -> str:
+    offered = sorted({line.resource for each in chosen for line in lines_of(each)})
+    if resource in offered:
+        return f"nobody takes any {resource}"
+    return f"no node has a resource {resource}; there are: {', '.join(offered) or 'none'}"
 
 
 def _chosen(ledgers: NodeLedgers, names: tuple[str, ...]) -> list[NodeLedger]:

@@ -9,6 +9,7 @@ from dray.cli.keyboard_interrupt import (
 
 leave_quietly_while_importing()
 
+import difflib
 import errno
 import gc
 import importlib
@@ -88,6 +89,15 @@ class LazyGroup(click.Group):
         _collect_from_now_on()
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" (Did you mean '{near[0]}'?)" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

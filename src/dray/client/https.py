@@ -177,7 +177,11 @@ class HttpsTransport:
         return extra
 
     def _unreachable(self, error: BaseException) -> ServerUnreachable:
-        reason = "timed out" if isinstance(error, asyncio.TimeoutError) else str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
+        if isinstance(error, asyncio.TimeoutError):
+            reason = "timed out"
+        elif isinstance(error, ConnectionRefusedError):
+            reason = "connection refused; nothing listens there, so the server is down or the address is wrong"
         return ServerUnreachable(f"{self._connection.server}: {reason}")
 
 

@@ -114,11 +114,19 @@ class ExplainedCluster:
             serves=lambda pod: (pod.metadata.namespace, pod.metadata.name) in new,
         )
 
+    def _found_elsewhere(self, namespace: str, name: str) -> str:
+        """Where a pod of that name is, or else a name in that namespace that is spelled alike."""
+        others = sorted(place for place, found in self._world.pods_by_name if found == name)
+        if others:
+            more = f" and {len(others) - 1} other namespaces" if len(others) > 1 else ""
+            return f"; a pod of that name is in namespace {others[0]}{more}: use -n {others[0]}"
+        return _meant(name, [found for place, found in self._world.pods_by_name if place == namespace])
+
     def explain(self, namespace: str, name: str) -> PodVerdict:
         """Raises `PodNotFound`."""
         pod = self._world.pods_by_name.get((namespace, name))
         if pod is None:
-            raise PodNotFound(f"pod {namespace}/{name} not found")
+            raise PodNotFound(f"pod {namespace}/{name} not found{self._found_elsewhere(namespace, name)}")
         if is_finished(pod):
             said = ": ".join(part for part in (pod.status.phase, pod.status.reason, pod.status.message) if part)
             return _settled(pod, "pod-finished", f"{namespace}/{name} has finished ({said})")
