@@ -1,7 +1,7 @@
 """Changes one token of Dray at a time and sees whether the room's own tests notice (`make mutants`).
 
 A mutant is the source with one comparison turned, one condition negated or one call left out. A fixed seed draws the same mutants from the same source.
-A mutant is killed when a test fails that passes without the change. Survivors are either gaps in the tests or equivalent: the latter stand in
+A mutant is killed when a test fails, fails again, and passes without the change. Survivors are either gaps in the tests or equivalent: the latter stand in
 `scripts/mutants.toml` with the reason, and do not count.
 
 With `--defences` the edits are those of `scripts/defences.toml`: each takes one defence away, and the test that it names must fail.
@@ -89,6 +89,15 @@ class Mutant:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """What was seen, and the tests that have to pass without the change: the one that failed, or all where none is named."""
+
+    what: str
+    tests: list[str]
+    names_a_test: bool
+
+
+@dataclass(frozen=True)
 class Verdict:
     mutant: Mutant
     killed_by: str | None
@@ -162,14 +171,16 @@ class Workplace:
         began = time.monotonic()
         target.write_text(mutant.applied())
         try:
-            failed = self.first_failure(tests, limit_s)
+            failure = self.first_failure(tests, limit_s)
+            if failure is not None and failure.names_a_test:
+                failure = self.first_failure(failure.tests, limit_s)  # By chance it fails once, hardly twice.
         finally:
             target.write_text(mutant.path.read_text())
-        if failed is not None and "::" in failed and self.first_failure([failed], limit_s) is not None:
-            failed = None  # It fails without the change too, so it noticed nothing.
-        return Verdict(mutant, failed, time.monotonic() - began)
+        if failure is not None and self.first_failure(failure.tests, limit_s) is not None:
+            failure = None  # It is the same without the change, so nothing was noticed.
+        return Verdict(mutant, failure.what if failure is not None else None, time.monotonic() - began)
 
-    def first_failure(self, tests: list[str], limit_s: float) -> str | None:
+    def first_failure(self, tests: list[str], limit_s: float) -> Failure | None:
         environment = {**os.environ, "PYTHONPATH": str(self.src), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, *PYTEST, *tests]
         process = subprocess.Popen(
@@ -186,11 +197,14 @@ class Workplace:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.communicate()
-            return f"no end within {limit_s:.0f} s"
+            return Failure(f"no end within {limit_s:.0f} s", tests, names_a_test=False)
         if process.returncode == 0:
             return None
         failures = [line for line in output.splitlines() if line.startswith((FAILED, "ERROR "))]
-        return failures[0].split(" ", 1)[1].split(" - ")[0] if failures else f"pytest ended with {process.returncode}"
+        if not failures:
+            return Failure(f"pytest ended with {process.returncode}", tests, names_a_test=False)
+        name = failures[0].split(" ", 1)[1].split(" - ")[0]
+        return Failure(name, [name], names_a_test=True)
 
 
 def nearest_first(room: Room, mutant: Mutant) -> list[str]:

@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -72,16 +73,51 @@ def test_every_attack_is_noticed_when_its_defence_is_gone(mutants: ModuleType) -
     assert mutants.check_defences("", workers=2, limit_s=300) == 0
 
 
-def test_a_kill_counts_only_if_the_test_passes_without_the_change(mutants: ModuleType, tmp_path: Path) -> None:
-    """The verdict of a real mutant, with the real tests of its file."""
-    (tmp_path / "tests").mkdir()
-    workplace = mutants.Workplace(tmp_path / "place")
-    path = mutants.ROOT / "src/dray/visible_text.py"
+@pytest.fixture
+def workplace(mutants: ModuleType, tmp_path: Path) -> Any:
+    return mutants.Workplace(tmp_path / "place")
+
+
+@pytest.fixture
+def mutant(mutants: ModuleType) -> Any:
+    """A real one."""
     room = mutants.Room("room", (), (), strict=False)
-    mutant = next(iter(mutants.mutants_of(room, path)))
-    noticing, failing = tmp_path / "tests" / "test_noticing.py", tmp_path / "tests" / "test_failing.py"
+    return next(iter(mutants.mutants_of(room, mutants.ROOT / "src/dray/visible_text.py")))
+
+
+def test_a_test_that_fails_only_with_the_change_kills(workplace: Any, mutant: Any, tmp_path: Path) -> None:
+    noticing = tmp_path / "test_noticing.py"
     source = str(workplace.src / "dray/visible_text.py")
     noticing.write_text(f"def test_it():\n    assert {mutant.new!r} not in open({source!r}).read()\n")
-    failing.write_text("def test_it():\n    assert False\n")
     assert "test_noticing.py::test_it" in str(workplace.judge(mutant, [str(noticing)], 60).killed_by)
-    assert workplace.judge(mutant, [str(failing)], 60).killed_by is None
+
+
+FAILS_ONCE = """
+from pathlib import Path
+
+def test_it():
+    mark = Path(__file__).with_suffix(".mark")
+    was_here = mark.exists()
+    mark.touch()
+    assert was_here
+"""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("def test_it():\n    assert False\n", id="fails-always"),
+        pytest.param(FAILS_ONCE, id="fails-by-chance"),
+        pytest.param("import nothing_of_this_name\n", id="cannot-be-read"),
+        pytest.param("def check_it():\n    pass\n", id="has-no-test"),
+        pytest.param("import threading\ndef test_it():\n    threading.Event().wait()\n", id="never-ends"),
+        pytest.param(None, id="is-not-there"),
+    ],
+)
+def test_what_is_the_same_without_the_change_kills_nothing(
+    workplace: Any, mutant: Any, tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "test_useless.py"
+    if content is not None:
+        path.write_text(content)
+    assert workplace.judge(mutant, [str(path)], 8).killed_by is None
