@@ -2,9 +2,9 @@
 
 import pytest
 from tests.builders.manifests import a_device, a_result
-from tests.proof.builders import Story, bound_pod, node_slice, ns_claim, seen, small_node
+from tests.proof.builders import CLAIMS, Story, at, bound_pod, key, node_slice, ns_claim, seen, small_node
 
-from dray.proof import History, HistoryFile, check
+from dray.proof import History, HistoryFile, Listed, SeenEvent, check
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi"}}}
 
@@ -105,6 +105,41 @@ def test_running_needs_its_claims(claim, expected):
 
 def test_running_without_the_claim_object():
     assert rules_of(Story().shows(bound_pod("p", claims=("c",), phase="Running"))) == ["running-without-claim"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        pytest.param([], ["running-without-claim"], id="never-made"),
+        pytest.param([{"name": "g"}], [], id="needs-none"),
+        pytest.param([{"name": "g", "resourceClaimName": "c"}], [], id="made"),
+        pytest.param([{"name": "h", "resourceClaimName": "c"}], ["running-without-claim"], id="another-was-made"),
+    ],
+)
+def test_running_needs_the_claims_of_its_templates(statuses, expected):
+    pod = bound_pod("p", phase="Running")
+    pod["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    pod["status"]["resourceClaimStatuses"] = statuses
+    assert rules_of(Story().shows(ns_claim("c", a_result("d"), reserved_for=("p",)), pod)) == expected
+
+
+IN_USE = ns_claim("c", a_result("d"), reserved_for=("p",))
+
+
+@pytest.mark.parametrize(
+    ("claims", "later", "expected"),
+    [
+        pytest.param([at(IN_USE, 3)], [], [], id="has-it"),
+        pytest.param([at(ns_claim("c"), 3)], [], ["running-without-claim"], id="lacks-it"),
+        pytest.param([], [("ADDED", IN_USE, 6)], [], id="made-between-the-lists"),
+        pytest.param([], [("ADDED", IN_USE, 8)], ["running-without-claim"], id="made-afterwards"),
+    ],
+)
+def test_what_ran_before_the_history_began_needs_its_claims_too(claims, later, expected):
+    pod = at(bound_pod("p", claims=("c",), phase="Running"), 6)
+    events = [SeenEvent("a", kind, key(CLAIMS, "c"), revision, 0.0, at(it, revision)) for kind, it, revision in later]
+    records = [Listed("a", CLAIMS, 5, 0.0, claims), Listed("a", "pods", 7, 0.0, [pod]), *events]
+    assert [each.rule for each in check(History(records)).violations] == expected
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])

@@ -1,5 +1,6 @@
 """Watches and acknowledged writes, compared with each other."""
 
+import msgspec
 import pytest
 from tests.proof.builders import listed, opened, seen, wrote
 
@@ -69,6 +70,26 @@ def test_what_was_stored_is_what_was_answered():
     answer = event.document | {"data": {"n": "2"}}
     assert rules_of(opened("a", 2), event, wrote("x", 3, answer=answer)) == ["lost-write"]
     assert rules_of(opened("a", 2), event, wrote("x", 3, answer=event.document)) == []
+
+
+def written_from(revision: str, answered: int):
+    body = msgspec.json.encode({"metadata": {"name": "x", "resourceVersion": revision}})
+    return wrote("x", answered, request=msgspec.Raw(body))
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        pytest.param(written_from("4", 6), [], id="from-the-newest"),
+        pytest.param(written_from("3", 6), ["lost-update"], id="from-an-older-one"),
+        pytest.param(written_from("", 6), [], id="from-any"),
+        pytest.param(wrote("x", 6, request=msgspec.Raw(b'[{"op":"test"}]')), [], id="names-none"),
+        pytest.param(written_from("6", 6), [], id="changed-nothing"),
+    ],
+)
+def test_a_write_goes_over_nothing_that_its_writer_had_not_seen(write, expected):
+    watched = [seen("a", "ADDED", "x", 3), seen("a", "MODIFIED", "x", 4), seen("a", "MODIFIED", "x", 6)]
+    assert rules_of(opened("a", 2), *watched, write) == expected
 
 
 def test_nothing_comes_back():

@@ -1,8 +1,10 @@
-"""Checks that every acknowledged write is visible and that no deleted object comes back."""
+"""Checks that every acknowledged write is visible and went over nothing that its writer had not seen, and that no deleted object comes back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+import msgspec
 
 from dray.proof.history import History, Listed, ObjectKey, SeenEvent, Write, key_of, metadata_of, revision_of
 from dray.proof.violation import Violation
@@ -23,6 +25,7 @@ def check_writes(history: History) -> Iterator[Violation]:
             yield from _check_delete(write, seen, watched, listed)
         elif write.revision:
             yield from _check_change(write, seen, watched, listed)
+            yield from _check_origin(write, seen)
     yield from _resurrected(changes)
 
 
@@ -42,6 +45,16 @@ def _check_change(
         found = {key_of(last.resource, each): revision_of(each) for each in last.documents}
         if found.get(write.key, 0) < write.revision:
             yield Violation("lost-write", write.revision, str(write.key), f"the last list lacks this {write.verb}")
+
+
+def _check_origin(write: Write, seen: dict[int, SeenEvent]) -> Iterator[Violation]:
+    """A write may name the revision that it was made from; then nothing has changed the object since."""
+    request = msgspec.json.decode(write.request)
+    made_from = revision_of(request) if isinstance(request, dict) else 0
+    since = [revision for revision in seen if made_from < revision < write.revision]
+    if made_from and since:
+        message = f"{write.verb} from revision {made_from} went over revision {min(since)}"
+        yield Violation("lost-update", write.revision, str(write.key), message, (write.key,))
 
 
 def _check_delete(

@@ -124,19 +124,24 @@ class WatchRecorder:
     async def stop(self) -> None:
         await cancelled(*self._tasks)
 
-    async def finish(self, timeout_s: float = 60.0) -> None:
-        """Waits until the watches have reached what is there now, stops them, lists once more and closes."""
+    async def finish(self, timeout_s: float = 60.0) -> list[str]:
+        """Waits until the watches have reached what is there now, stops them, lists once more and closes. The watches that did not get there."""
         deadline = self._client.clock.monotonic() + timeout_s
+        behind = []
         for kind in self._kinds:
             listed = await self._read_list(kind)
             wanted = max((revision_of(each) for each in listed.documents), default=0)
             while self._last[listed.resource] < wanted and self._client.clock.monotonic() < deadline:
                 await self._client.clock.sleep(0.05)
+            if self._last[listed.resource] < wanted:
+                last = self._last[listed.resource]
+                behind.append(f"the watch {self._stream} of {listed.resource} stays at {last}, and {wanted} is there")
         await self.stop()
         # Only now: a list from before could be older than the last event.
         for kind in self._kinds:
             self._history.add(await self._read_list(kind))
         await self._client.close()
+        return behind
 
     async def _follow(self, kind: Kind[Any]) -> None:
         while True:

@@ -15,6 +15,7 @@ PROMISES = {
     "running-unprepared": "a pod that runs has every claim prepared",
     "deallocated-in-use": "a claim is deallocated only when nothing uses it",
     "lost-write": "what the API server acknowledged survives",
+    "lost-update": "a write made from an older state does not go over a newer one",
     "resurrected": "what was deleted does not come back",
     "stale-read": "an answer shows nothing older than what was answered before it was asked for",
     "watch-order": "a watch shows changes in order",

@@ -24,6 +24,8 @@ def examine(world: ReplayedCluster, revision: int) -> Iterator[Violation]:
 
 
 def _missing(world: ReplayedCluster, revision: int, pod: Pod) -> Iterator[Violation]:
+    for label in _never_made(pod):
+        yield Violation("running-without-claim", revision, _name(pod), f"claim {label} was never made", (_key(pod),))
     for label, name in claim_keys(pod).items():
         if missing := lacks(world.claims.get(name), pod):
             message = f"claim {label} ({name}) {missing}"
@@ -102,6 +104,12 @@ def claim_keys(pod: Pod) -> dict[str, str]:
     return found
 
 
+def _never_made(pod: Pod) -> list[str]:
+    """Claims from a template of which the pod's status says nothing. One with an entry that names no claim needs none."""
+    known = {each.name for each in pod.status.resource_claim_statuses}
+    return [each.name for each in pod.spec.resource_claims if not each.resource_claim_name and each.name not in known]
+
+
 def lacks(claim: ResourceClaim | None, pod: Pod) -> str:
     """The reason why the pod may not use this claim; empty if it may."""
     if claim is None:
@@ -132,10 +140,11 @@ def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str, str | Non
 
 
 def _keys(pod: Pod, claim: str) -> tuple[ObjectKey, ...]:
-    return (
-        ObjectKey(PODS.plural, pod.metadata.namespace or "", pod.metadata.name),
-        ObjectKey.at(CLAIMS.plural, claim),
-    )
+    return _key(pod), ObjectKey.at(CLAIMS.plural, claim)
+
+
+def _key(pod: Pod) -> ObjectKey:
+    return ObjectKey(PODS.plural, pod.metadata.namespace or "", pod.metadata.name)
 
 
 def _name(pod: Pod) -> str:
