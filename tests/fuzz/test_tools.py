@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import click
 import grpc
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dray.cli.main import cli
+from dray.cli.output import show_hidden_characters
 from dray.clock import RealClock
 from dray.proof.history import Listed, ObjectKey, SeenEvent, line_of
 from dray.proto import etcd_pb2
@@ -75,8 +77,13 @@ COMMANDS = [
 
 
 def ends_in_words(arguments: list[str]) -> None:
-    """A command answers or refuses: 0, 1 (no) or 2 (wrong use), and no exception escapes."""
-    done = CliRunner().invoke(cli, arguments)
+    """A command answers or refuses: 0, 1 (no) or 2 (wrong use), no exception escapes, and nothing printed is obeyed by a terminal."""
+
+    def program() -> None:
+        show_hidden_characters()  # As it does when a person starts it.
+        cli.main(arguments, prog_name="dray")
+
+    done = CliRunner().invoke(click.Command("dray", callback=program))
     assert done.exception is None or isinstance(done.exception, SystemExit), (arguments, done.exc_info)
     assert done.exit_code in (0, 1, 2, 3), (done.exit_code, done.output)
     assert "\x1b" not in done.output
@@ -84,6 +91,9 @@ def ends_in_words(arguments: list[str]) -> None:
 
 
 @fuzzed
+@example(
+    content=b'apiVersion: v1\nkind: Node\nmetadata:\n  labels: {"\\e": false}\n  name: n\n', command=["explain", "p"]
+)
 @given(
     content=almost(CLUSTER).map(
         lambda found: yaml.safe_dump_all(found if isinstance(found, list) else [found]).encode()
@@ -163,6 +173,7 @@ SQL_VALUES = st.sampled_from([None, -1, 0, 2**63 - 1, -(2**63), 1e308, "", "x", 
 
 
 @fuzzed
+@example(changes=[], spoiled=[(3523, b"\x1b")], arguments=["--list"])
 @given(
     changes=st.lists(st.tuples(st.integers(0, 30), SQL_VALUES), max_size=3),
     spoiled=st.lists(st.tuples(st.integers(0, 60_000), st.binary(min_size=1, max_size=4)), max_size=3),

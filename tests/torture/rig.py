@@ -16,8 +16,10 @@ from typing import Any
 
 from dray.apiserver.security.certificates import Authority
 from dray.apiserver.security.credentials import local_authority
+from dray.apiserver.watch.stored_object import GUARD
 from dray.atomic_files import write_private
 from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, connect
+from dray.store.store_url import DEFAULT_PREFIX
 from tests.e2e.processes import Process
 from tests.torture.etcd_cluster import EtcdCluster, free_port
 from tests.torture.part_certificates import RENEWED_EVERY_S, PartCertificates
@@ -154,10 +156,13 @@ class TortureRig:
         """Start again what ended by itself: every part must cope with a world that is not there yet."""
         while True:
             await asyncio.sleep(0.5)
-            for name, part in self.parts.items():
-                if part.is_wanted and not part.is_running:
-                    self.exits[f"{name} with exit code {part.exit_code}"] += 1
-                    part.start()
+            self._start_what_ended()
+
+    def _start_what_ended(self) -> None:
+        for name, part in self.parts.items():
+            if part.is_wanted and not part.is_running:
+                self.exits[f"{name} with exit code {part.exit_code}"] += 1
+                part.start()
 
     async def _start_apiservers(self) -> None:
         """One after the other: the first makes the keys, the others take them from the store."""
@@ -301,8 +306,9 @@ class TortureRig:
         for part in self.parts.values():
             part.calm_weather()
             part.resume()
-            if not part.is_running:
-                part.start()
+        self._start_what_ended()
+        for part in self.parts.values():
+            part.start()
 
     def _all_proxies(self) -> list[Proxy]:
         between_members = self.etcd.peer_proxies if self.etcd is not None else []
@@ -354,12 +360,15 @@ class TortureRig:
     def guard_keys(self) -> list[str]:
         """The double-allocation guard's records; with SQLite only while the server is down. Nodes keep theirs."""
         if self.etcd is not None:
-            answer = self.etcd.control("get", "--prefix", "--keys-only", "/dray/guard/")
-            nodes = {f"/dray/guard/nodes/{node}" for node in self.nodes}
+            guard = DEFAULT_PREFIX + GUARD
+            answer = self.etcd.control("get", "--prefix", "--keys-only", guard)
+            if answer.returncode:
+                return [f"what etcd does not tell: {answer.stderr}"]
+            nodes = {f"{guard}nodes/{node}" for node in self.nodes}
             return [line for line in answer.stdout.split() if line not in nodes]
         with sqlite3.connect(f"file:{self.data(self.apiserver_names[0]) / 'dray.db'}?mode=ro", uri=True) as database:
             rows = database.execute("SELECT key FROM current").fetchall()
-        return [str(key) for (key,) in rows if "/guard/" in str(key)]
+        return [str(key) for (key,) in rows if str(key).startswith(GUARD)]
 
     def processes_left(self) -> list[int]:
         """Processes that name this run's folder and are not parts of it: containers that nobody ended."""

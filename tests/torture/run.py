@@ -60,12 +60,22 @@ class Outcome:
     exits: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     converged_s: float = 0.0
-    # Of the API server: what was behind an answer of 500.
-    tracebacks: list[str] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        return self.report.is_clean and not self.problems
+        return self.report.is_clean and not self.problems and not self.absent
+
+    @property
+    def absent(self) -> list[str]:
+        """What has to happen in a run that proves anything."""
+        counts = {
+            "acknowledged write": self.report.writes,
+            "watch event": self.report.events,
+            "allocation": self.report.allocations,
+            "step": sum(self.steps.values()),
+            "fault": sum(self.faults.values()),
+        }
+        return [f"there was no {what}" for what, count in counts.items() if not count]
 
     def __str__(self) -> str:
         lines = [
@@ -77,8 +87,7 @@ class Outcome:
             "  ended by themselves: "
             + (", ".join(f"{name} {count}" for name, count in sorted(self.exits.items())) or "none"),
             *(f"  VIOLATION {each}" for each in self.report.violations[:20]),
-            *(f"  PROBLEM {each}" for each in self.problems[:20]),
-            *(f"  TRACEBACK {each}" for each in self.tracebacks[:5]),
+            *(f"  PROBLEM {each}" for each in [*self.absent, *self.problems][:20]),
         ]
         return "\n".join(lines)
 
@@ -116,11 +125,12 @@ async def _torture(rig: TortureRig, history: HistoryFile, seed: int, pace: Pace)
     problems += await _clean_up(rig, client, workload)
     converged_s = time.monotonic() - started
     for follower in followers:
-        await follower.finish()
+        problems += await follower.finish()
     await plain.close()
     for name in rig.apiserver_names:
         rig.parts[name].stop()
     problems += [f"guard keeps {key}" for key in rig.guard_keys()]
+    problems += [f"{name} says {text}" for name in rig.parts for text in rig.tracebacks(name)]
     problems += workload.surprises
     problems += [f"{name} ended by itself" for name in sorted(rig.exits)]
     return Outcome(
@@ -133,7 +143,6 @@ async def _torture(rig: TortureRig, history: HistoryFile, seed: int, pace: Pace)
         rig.exits,
         problems,
         converged_s,
-        [text for name in rig.apiserver_names for text in rig.tracebacks(name)],
     )
 
 

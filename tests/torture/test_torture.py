@@ -3,13 +3,15 @@
 import os
 import random
 import tempfile
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.torture.rig import RigOptions
-from tests.torture.run import Pace, torture
+from tests.torture.run import NOTHING_CHECKED, Outcome, Pace, torture
 
 LONG_S = float(os.environ.get("DRAY_TORTURE_SECONDS", "240"))
 
@@ -26,8 +28,18 @@ async def run(store: str, seconds: float, schedulers: int = 2, **more: Any) -> N
         outcome = await torture(Path(folder), seed, Pace(seconds, least_pods=10), RigOptions(store, schedulers, **more))
     print(outcome)
     assert outcome.is_clean, str(outcome)
-    assert outcome.report.allocations > 0
-    assert sum(outcome.faults.values()) > 0
+
+
+def test_a_run_in_which_nothing_happened_is_not_clean():
+    report = replace(NOTHING_CHECKED, writes=1, events=1, allocations=1)
+    outcome = Outcome(1, "sqlite", 1.0, report, Counter(step=1), Counter(fault=1))
+    assert outcome.is_clean
+    for field in ("writes", "events", "allocations"):
+        assert not replace(outcome, report=replace(report, **{field: 0})).is_clean
+    assert not replace(outcome, steps=Counter()).is_clean
+    idle = replace(outcome, faults=Counter())
+    assert not idle.is_clean
+    assert "PROBLEM there was no fault" in str(idle)
 
 
 @pytest.mark.timeout(400)

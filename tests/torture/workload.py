@@ -29,6 +29,10 @@ MAX_PODS = 14
 EXPECTED = frozenset({400, 403, 404, 409, 410, 422, 429, 503, 504})
 
 
+class NothingToDo(Exception):
+    """What the step is about is not there now."""
+
+
 class Workload:
     """`step()` does one random thing. Answers are counted; one that should never come is kept in `surprises`."""
 
@@ -74,6 +78,8 @@ class Workload:
         try:
             await asyncio.wait_for(step(), 20)
             self.outcomes[f"{name}: done"] += 1
+        except NothingToDo:
+            self.outcomes[f"{name}: nothing to do"] += 1
         except ApiError as error:
             self.outcomes[f"{name}: {error.code}"] += 1
             if error.code not in EXPECTED:
@@ -86,7 +92,7 @@ class Workload:
     async def _create_pod(self) -> None:
         if len(self._pods) >= MAX_PODS:
             await self._delete_pod()
-            return
+            raise NothingToDo
         self._number += 1
         name = f"p{self._number}"
         self._pods.append(name)
@@ -94,24 +100,22 @@ class Workload:
         await self._client.create(PODS, document, shapes.NAMESPACE)
 
     async def _delete_pod(self) -> None:
-        if self._pods:
-            await self._client.delete(PODS, self._pick(self._pods), shapes.NAMESPACE)
+        await self._client.delete(PODS, self._pick(self._pods), shapes.NAMESPACE)
 
     async def _force_delete_pod(self) -> None:
-        if self._pods:
-            await self._client.delete(PODS, self._pick(self._pods), shapes.NAMESPACE, grace_seconds=0)
+        await self._client.delete(PODS, self._pick(self._pods), shapes.NAMESPACE, grace_seconds=0)
 
     async def _create_claim(self) -> None:
         self._number += 1
         name = f"shared{self._number}"
-        if len(self._claims) < 3:
-            self._claims.append(name)
-            shape = self._chance.choice(["one-gpu", "one-part", "some-bandwidth"])
-            await self._client.create(CLAIMS, shapes.claim(name, shape), shapes.NAMESPACE)
+        if len(self._claims) >= 3:
+            raise NothingToDo
+        self._claims.append(name)
+        shape = self._chance.choice(["one-gpu", "one-part", "some-bandwidth"])
+        await self._client.create(CLAIMS, shapes.claim(name, shape), shapes.NAMESPACE)
 
     async def _delete_claim(self) -> None:
-        if self._claims:
-            await self._client.delete(CLAIMS, self._pick(self._claims), shapes.NAMESPACE)
+        await self._client.delete(CLAIMS, self._pick(self._claims), shapes.NAMESPACE)
 
     async def _note(self) -> None:
         """Writes that no component has an interest in: only durability is at stake."""
@@ -149,13 +153,13 @@ class Workload:
         rich = [each for each in claims if each.status.allocation is not None]
         poor = [each for each in claims if each.status.allocation is None]
         if not rich or not poor:
-            return
+            raise NothingToDo
         victim, thief = self._chance.choice(rich), self._chance.choice(poor)
         document = await self._client.get_document(CLAIMS, thief.metadata.name, shapes.NAMESPACE)
         loot = await self._client.get_document(CLAIMS, victim.metadata.name, shapes.NAMESPACE)
         allocation = copy.deepcopy(loot.get("status", {}).get("allocation"))
         if allocation is None:
-            return
+            raise NothingToDo
         requests = [each["name"] for each in document["spec"]["devices"]["requests"]]
         for result in allocation["devices"]["results"]:
             result["request"] = requests[0]
@@ -164,14 +168,19 @@ class Workload:
         await self._client.update_status(CLAIMS, document)
 
     async def _write_stale_status(self) -> None:
-        """Write back a claim as it was seen a while ago. It must fail unless nothing happened since."""
+        """Write back a claim as it was seen a while ago. It must fail unless nothing happened since: the checker compares."""
         if self._stale and self._chance.random() < 0.7:
-            await self._client.update_status(CLAIMS, self._stale.pop(0))
+            document = self._stale.pop(0)
+            if self._chance.random() < 0.5:  # Now something has happened since.
+                name, note = document["metadata"]["name"], {"torture": str(self._number)}
+                await self._client.patch(CLAIMS, name, {"metadata": {"annotations": note}}, shapes.NAMESPACE)
+            await self._client.update_status(CLAIMS, document)
             return
         claims = (await self._client.list(CLAIMS)).items
         if claims:
             name = self._chance.choice(claims).metadata.name
             self._stale.append(await self._client.get_document(CLAIMS, name, shapes.NAMESPACE))
+        raise NothingToDo
 
     # --- the end
 
@@ -191,4 +200,6 @@ class Workload:
                         raise
 
     def _pick(self, names: list[str]) -> str:
+        if not names:
+            raise NothingToDo
         return names.pop(self._chance.randrange(len(names)))
