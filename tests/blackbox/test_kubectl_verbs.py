@@ -122,6 +122,33 @@ def test_a_node_is_taken_out_and_put_back(kubectl: Kubectl) -> None:
     assert "Allocated resources:" in kubectl.run("describe", "node", "node-2")
 
 
+def test_a_drain_waits_for_the_disruption_budget(kubectl: Kubectl) -> None:
+    """Two replicas of which one may be missing: the second eviction waits until the replacement of the first runs."""
+    kubectl.run("taint", "node", "node-1", "elsewhere=only:NoSchedule")
+    labels = {"app": "guarded"}
+    pod = script_pod("x", "sleep 1000")["spec"]
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    kubectl.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "guarded"}, "spec": spec})
+    kubectl.run("create", "poddisruptionbudget", "guarded", "--selector=app=guarded", "--min-available=50%")
+    kubectl.run("rollout", "status", "deployment/guarded", "--timeout=60s")
+    allowed = "jsonpath={.status.disruptionsAllowed}"
+    eventually_blocking(lambda: kubectl.run("get", "pdb", "guarded", "-o", allowed) == "1", "one disruption")
+    kubectl.run("patch", "pdb", "guarded", "--type=merge", "-p", '{"spec":{"minAvailable":2}}')
+    eventually_blocking(lambda: kubectl.run("get", "pdb", "guarded", "-o", allowed) == "0", "no disruption")
+    refused = kubectl.run("drain", "node-2", "--pod-selector=app=guarded", "--timeout=1s", fails=True)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
+    kubectl.run("taint", "node", "node-1", "elsewhere-")
+    kubectl.run("patch", "pdb", "guarded", "--type=merge", "-p", '{"spec":{"minAvailable":1}}')
+    out = kubectl.run("drain", "node-2", "--pod-selector=app=guarded", "--timeout=50s")
+    assert out.count(" evicted") == 2
+    kubectl.run("uncordon", "node-2")
+    kubectl.run("delete", "deployment,pdb", "guarded")
+
+
 def test_who_am_i_and_what_may_i(kubectl: Kubectl) -> None:
     assert "kubernetes-admin" in kubectl.run("auth", "whoami")
     kubectl.run("create", "clusterrolebinding", "viewers", "--clusterrole=view", "--user=vera")

@@ -9,6 +9,7 @@ from dray.client import (
     CONFIG_MAPS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     JOBS,
     LEASES,
     NAMESPACES,
@@ -128,6 +129,24 @@ async def test_the_role_of_the_controller_manager_suffices(managed_cluster):
         return len((await client.list(PODS, "ns")).items) == 4
 
     await cluster.eventually(made)
+    # A budget counts what the Deployment wants, and then fails on pods whose owners have no scale.
+    of_sets = {"matchExpressions": [{"key": "pod-template-hash", "operator": "Exists"}]}
+    spec = {"maxUnavailable": "50%", "selector": of_sets}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "ns"}}
+    await client.create(DISRUPTION_BUDGETS, {**budget, "spec": spec})
+
+    async def counted():
+        return (await client.get(DISRUPTION_BUDGETS, "b", "ns")).status.expected_pods == 2
+
+    await cluster.eventually(counted)
+    of_daemons = {"matchExpressions": None, "matchLabels": {"app": "daemon"}}
+    await client.patch(DISRUPTION_BUDGETS, "b", {"spec": {"selector": of_daemons}}, "ns")
+
+    async def failed():
+        conditions = (await client.get(DISRUPTION_BUDGETS, "b", "ns")).status.conditions
+        return [each.reason for each in conditions] == ["SyncFailed"]
+
+    await cluster.eventually(failed)
     await client.delete(DEPLOYMENTS, "app", "ns", propagation="Foreground")
 
     async def deployment_gone():

@@ -1,5 +1,6 @@
 # Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
-"""Structs of Deployment, ReplicaSet, DaemonSet, Job, PodGroup, ServiceAccount, ConfigMap, Service and EndpointSlice, with the fields that our code reads.
+"""Structs of Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, PodDisruptionBudget, PodGroup, ServiceAccount, ConfigMap, Service and
+EndpointSlice, with the fields that our code reads.
 
 A pod template stays a document, so that every field that a user writes in it reaches the pod.
 """
@@ -10,7 +11,7 @@ import msgspec
 
 from dray.api.base import ApiStruct
 from dray.api.core import PodResourceClaim, PodResourceClaimStatus
-from dray.api.meta import LabelSelector, ObjectMeta
+from dray.api.meta import Condition, LabelSelector, ObjectMeta
 
 
 class ServiceAccount(ApiStruct, frozen=True, tag_field="kind", tag="ServiceAccount"):
@@ -104,6 +105,40 @@ class ReplicationController(ApiStruct, frozen=True, tag_field="kind", tag="Repli
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ReplicationControllerSpec = msgspec.field(default_factory=ReplicationControllerSpec)
     status: ReplicaSetStatus = msgspec.field(default_factory=ReplicaSetStatus)
+
+
+class StatefulSetSpec(ApiStruct, frozen=True):
+    replicas: int | None = None
+
+
+class StatefulSet(ApiStruct, frozen=True, tag_field="kind", tag="StatefulSet"):
+    api_version: str = msgspec.field(default_factory=lambda: "apps/v1")
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: StatefulSetSpec = msgspec.field(default_factory=StatefulSetSpec)
+
+
+class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
+    min_available: int | str | None = None
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+    max_unavailable: int | str | None = None
+
+
+class PodDisruptionBudgetStatus(ApiStruct, frozen=True):
+    observed_generation: int = 0
+    disrupted_pods: dict[str, str] = {}
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class PodDisruptionBudget(ApiStruct, frozen=True, tag_field="kind", tag="PodDisruptionBudget"):
+    api_version: str = msgspec.field(default_factory=lambda: "policy/v1")
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
 
 
 class RollingUpdate(ApiStruct, frozen=True):

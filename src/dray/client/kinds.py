@@ -32,11 +32,13 @@ from dray.api.workloads import (
     Deployment,
     EndpointSlice,
     Job,
+    PodDisruptionBudget,
     PodGroup,
     ReplicaSet,
     ReplicationController,
     Service,
     ServiceAccount,
+    StatefulSet,
 )
 from dray.client.errors import ApiError
 
@@ -132,7 +134,9 @@ REPLICATION_CONTROLLERS = view(ReplicationController)
 DEPLOYMENTS = view(Deployment)
 DAEMON_SETS = view(DaemonSet)
 JOBS = view(Job)
+STATEFUL_SETS = view(StatefulSet)
 POD_GROUPS = view(PodGroup)
+DISRUPTION_BUDGETS = whole(PodDisruptionBudget)
 
 CLAIMS = whole(ResourceClaim)
 TEMPLATES = whole(ResourceClaimTemplate)

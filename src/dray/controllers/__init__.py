@@ -3,6 +3,6 @@
 `claims` creates, reserves and releases ResourceClaims; `taint_eviction` and `pool_status` belong to devices, too.
 `garbage_collector`, `namespaces`, `service_accounts`, `root_ca_publisher`, `pod_gc`, `resource_quotas` and `node_lifecycle` do
 what Kubernetes' controllers of these names do. `replica_sets`, `deployments`, `jobs` and `daemon_sets` make pods, with what
-they share in `owned_pods`, `workload_status` and `deployment_rollout`. `discovery` finds out which kinds the server has,
+they share in `owned_pods`, `workload_status` and `deployment_rollout`; `disruption` says how many of them may be evicted. `discovery` finds out which kinds the server has,
 `controller_manager` starts the controllers and keeps them running. Controllers know the cluster only through `dray.client`.
 """

@@ -23,6 +23,7 @@ from dray.controllers.context import Controller, ControllerContext
 from dray.controllers.daemon_sets import DaemonSetController
 from dray.controllers.deployments import DeploymentController
 from dray.controllers.discovery import discover
+from dray.controllers.disruption import DisruptionController
 from dray.controllers.endpoint_slices import EndpointSliceController
 from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.jobs import JobController
@@ -112,6 +113,7 @@ BUILDERS: dict[str, Builder] = {
     JobController.name: lambda context, *_: JobController(context),
     DaemonSetController.name: lambda context, *_: DaemonSetController(context),
     EndpointSliceController.name: lambda context, *_: EndpointSliceController(context),
+    DisruptionController.name: lambda context, *_: DisruptionController(context),
 }
 
 

@@ -14,6 +14,7 @@ from dray.client import (
     CLAIMS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     JOBS,
     NAMESPACES,
     NODES,
@@ -22,6 +23,7 @@ from dray.client import (
     REPLICATION_CONTROLLERS,
     SERVICE_ACCOUNTS,
     SLICES,
+    STATEFUL_SETS,
     TEMPLATES,
     ApiError,
     Client,
@@ -32,7 +34,7 @@ from dray.client import (
 # Kinds that other controllers watch whole anyway: one copy serves both.
 _TYPED: tuple[Kind[Any], ...] = (
     *(CLAIMS, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS),
-    *(REPLICATION_CONTROLLERS, SERVICE_ACCOUNTS, SLICES, TEMPLATES),
+    *(REPLICATION_CONTROLLERS, SERVICE_ACCOUNTS, SLICES, STATEFUL_SETS, TEMPLATES, DISRUPTION_BUDGETS),
 )
 _NEEDED_VERBS = {"delete", "list", "watch"}
 # Events come and go by the thousand, own nothing, and expire by themselves.

@@ -225,10 +225,12 @@ CONTROLLER_ROLES: dict[str, list[Document]] = {
         *EVENTS,
     ],
     "disruption-controller": [
-        rule(READ, "", "pods"),
-        rule(READ, "apps", "deployments", "replicasets"),
+        rule(READ, "", "pods", "replicationcontrollers"),
+        rule(READ, "apps", "deployments", "replicasets", "statefulsets"),
         rule(READ, "policy", "poddisruptionbudgets"),
         rule(("update",), "policy", "poddisruptionbudgets/status"),
+        rule(("patch", "update"), "", "pods/status"),
+        rule(("get",), "*", "*/scale"),
         *EVENTS,
     ],
     "deployment-controller": [
