@@ -9,7 +9,18 @@ from typing import Any
 from click.testing import CliRunner
 
 from dray.cli.explain import explain
-from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, gpu, gpu_claim, gpu_node, gpu_slice, held
+from tests.explain.manifests import (
+    DRIVER,
+    RESOURCE,
+    Cluster,
+    Document,
+    gpu,
+    gpu_claim,
+    gpu_node,
+    gpu_request,
+    gpu_slice,
+    held,
+)
 
 
 def explained(cluster: Cluster, path: Path) -> dict[str, Any]:
@@ -340,3 +351,19 @@ def test_a_pod_that_runs_is_told_with_its_devices(tmp_path: Path) -> None:
         f"devices: claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0 (2 would do; devices are tried in the order in "
         "which they are published)",
     ]
+
+
+def test_a_node_where_one_request_is_short_is_nearer_than_one_where_two_are(tmp_path: Path) -> None:
+    """node-1: its card is held, and the other request's card is tainted, too. node-2: only the taint is in the way."""
+    cluster = Cluster()
+    tainted = [{"key": "maintenance", "effect": "NoSchedule"}]
+    numbers = [f'device.attributes["{DRIVER}"].numa == {number}' for number in (0, 1)]
+    cluster.claim["spec"]["devices"]["requests"] = [gpu_request(f"r{n}", text) for n, text in enumerate(numbers)]
+    devices = [gpu("gpu-0"), gpu("gpu-1", taints=tainted)]
+    cluster.slice["spec"]["devices"] = devices
+    cluster.add(gpu_node("node-2"), gpu_slice("node-2", devices))
+    cluster.add(held(gpu_claim("other"), "gpu-0"))
+    verdict = explained(cluster, tmp_path)
+    assert [row["node"] for row in verdict["nodes"]] == ["node-2", "node-1"]
+    assert verdict["code"] == "taint"
+    assert texts(verdict)[0] == "tolerate maintenance:NoSchedule in the request (then node-2 fits)"

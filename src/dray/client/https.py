@@ -181,7 +181,7 @@ class HttpsTransport:
         if isinstance(error, asyncio.TimeoutError):
             reason = "timed out"
         elif isinstance(error, ConnectionRefusedError):
-            reason = "connection refused; nothing listens there, so the server is down or the address is wrong"
+            reason = "connection refused"
         return ServerUnreachable(f"{self._connection.server}: {reason}")
 
 

@@ -109,12 +109,21 @@ class NodeVerdict:
         together by how many devices each could have."""
         short = [counts for counts in self.devices.requests if counts.short_stage] if self.devices is not None else []
         return (
-            sum(distance(refusal.code) for refusal in self.refusals),
+            sum(distance(refusal.code) for refusal in self.refusals) + self._distance_of_more_requests,
             sum(counts.wanted - counts.by_stage[counts.short_stage] for counts in short),
             sum(counts.wanted - counts.by_stage["satisfy"] for counts in short),
             sum(row.missing_share for refusal in self.refusals for row in refusal.rows),
             -sum(counts.by_stage["satisfy"] for counts in self.devices.requests) if self.devices is not None else 0,
         )
+
+    @property
+    def _distance_of_more_requests(self) -> int:
+        """The refusal tells of the first request that is short; each further one is in the way as well."""
+        by_request: dict[tuple[str, str], list[RequestCounts]] = {}
+        for counts in self.devices.requests if self.devices is not None else ():
+            by_request.setdefault((counts.claim, counts.request.partition("/")[0]), []).append(counts)
+        short = [options for options in by_request.values() if all(counts.short_stage for counts in options)]
+        return sum(min(distance(_CODE_AT.get(row.short_stage, "capacity")) for row in options) for options in short[1:])
 
     def document(self) -> dict[str, object]:
         devices = self.devices

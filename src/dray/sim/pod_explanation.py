@@ -44,7 +44,6 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
-from dray.sim.extended_resource_text import asking_for_fewer, in_words_of_the_pod, not_served
 from dray.sim.node_refusals import RefusalDetails
 from dray.sim.rehearsals import Rehearsals
 from dray.sim.simulation import Simulation
@@ -380,7 +379,10 @@ class _PodExplainer:
         code = status.reason_code
         rows = on_node.short_rows(code)
         text = "; ".join(row.sentence() for row in rows) or on_node.text(code) or status.message
-        text += not_served(rows, self._handle.devices.classes.values())
+        if any("/" in row.resource for row in rows):
+            from dray.sim.extended_resource_text import not_served
+
+            text += not_served(rows, self._handle.devices.classes.values())
         return Refusal(code, text, status.plugin, rows)
 
     def _devices(self, node: NodeState, cycle: CycleState, in_depth: bool) -> DeviceVerdict | None:
@@ -397,6 +399,8 @@ class _PodExplainer:
         extended = attempt.on(node).extended
         if verdict is None or extended is None:
             return verdict
+        from dray.sim.extended_resource_text import asking_for_fewer, in_words_of_the_pod
+
         fewer = asking_for_fewer(self._pod, extended, verdict.requests) if in_depth else None
         return replace(
             verdict,
