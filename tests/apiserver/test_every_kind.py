@@ -58,6 +58,7 @@ LEAST: dict[str, Document] = {
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": {**_POD, "restartPolicy": "Always"}},
         }
     },
+    "PodTemplate": {"template": {"spec": _POD}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "StorageClass": {"provisioner": "p.example.com"},

@@ -54,7 +54,8 @@ def test_availability(pods, min_ready_s, expected):
 
 async def test_a_pod_counts_once_it_was_ready_for_long_enough(cluster):
     await cluster.start(DeploymentController, ReplicaSetController)
-    await cluster.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=1, minReadySeconds=3600))
+    patient = a_workload("Deployment", replicas=1, minReadySeconds=3600, progressDeadlineSeconds=7200)
+    await cluster.client.create(DEPLOYMENTS, patient)
     await has_pods(cluster, 1)
     (pod,) = await active(cluster)
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(datetime.now(UTC))}

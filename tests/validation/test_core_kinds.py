@@ -110,7 +110,7 @@ def a_deployment(selector, labels, kind="Deployment", **pod):
         "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
         "kind": kind,
         "metadata": {"name": "d", "namespace": "default", "resourceVersion": "1", "uid": "u"},
-        "spec": {"selector": selector, "template": template},
+        "spec": {"selector": selector, "template": template, "manualSelector": kind == "Job"},
     }
 
 
@@ -129,13 +129,16 @@ def test_kinds_that_make_pods(document, expected):
     assert texts(validate_create(document, ValidationContext())) == expected
 
 
+CLAIMED = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
 def test_a_stateful_set_brings_volumes_of_its_own():
     document = a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, kind="StatefulSet")
     document["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     assert texts(validate_create(document, ValidationContext())) == [
         'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "data"'
     ]
-    document["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    document["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": CLAIMED}]
     assert texts(validate_create(document, ValidationContext())) == []
 
 
@@ -406,7 +409,10 @@ AT = "spec.strategy.rollingUpdate"
         ({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "100%"}}, []),
         (
             {"type": "Foo"},
-            ['spec.strategy.type: Unsupported value: "Foo": supported values: "Recreate", "RollingUpdate"'],
+            [
+                'spec.strategy: Unsupported value: {"Type":"Foo","RollingUpdate":null}: supported values: "Recreate", '
+                '"RollingUpdate"'
+            ],
         ),
         (
             {"type": "Recreate", "rollingUpdate": {}},

@@ -34,7 +34,7 @@ def controller(document: Document) -> Document:
     if isinstance(template, dict) and isinstance(template.get("spec"), dict):
         made["template"] = _template(template)
     if kind == "Job":
-        return _job(document, made)
+        return _job(document, _with_condition_states(made))
     if kind == "StatefulSet":
         made["persistentVolumeClaimRetentionPolicy"] = {
             "whenDeleted": "Retain",
@@ -65,8 +65,24 @@ def cron_job(document: Document) -> Document:
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     template = job.get("template")
     if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        made["jobTemplate"] = {**spec["jobTemplate"], "spec": {**job, "template": _template(template)}}
+        job = _with_condition_states({**job, "template": _template(template)})
+        made["jobTemplate"] = {**spec["jobTemplate"], "spec": job}
     return document if made == spec else {**document, "spec": made}
+
+
+def _with_condition_states(job: Document) -> Document:
+    """A rule about a condition of a failed pod means that the condition holds."""
+    policy = job.get("podFailurePolicy")
+    if not isinstance(policy, dict) or not policy.get("rules"):
+        return job
+    return {**job, "podFailurePolicy": {**policy, "rules": [_with_states(rule) for rule in policy["rules"]]}}
+
+
+def _with_states(rule: Document) -> Document:
+    patterns = rule.get("onPodConditions")
+    if not patterns:
+        return rule
+    return {**rule, "onPodConditions": [{**each, "status": each.get("status") or "True"} for each in patterns]}
 
 
 def pod_template(document: Document) -> Document:

@@ -253,9 +253,12 @@ def job_create(document: Document, setting: Setting) -> Document:
         }
         template = dict(spec.get("template") or {})
         metadata = dict(template.get("metadata") or {})
-        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+        # Labels and selectors that somebody wrote stay, so that those of another job are refused.
+        metadata["labels"] = {**labels, **(metadata.get("labels") or {})}
         spec["template"] = {**template, "metadata": metadata}
-        spec["selector"] = {"matchLabels": {f"{JOB_PREFIX}controller-uid": uid}}
+        selector = dict(spec.get("selector") or {})
+        selected = {**(selector.get("matchLabels") or {}), f"{JOB_PREFIX}controller-uid": uid}
+        spec["selector"] = {**selector, "matchLabels": selected}
     document["spec"] = spec
     labels_of_pods = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels_of_pods and not document["metadata"].get("labels"):

@@ -12,10 +12,10 @@ empty one, and rules ask.
 | `dispatch` | choosing the rules of a request |
 | `claims`, `claim_status`, `device_classes`, `device_taint_rules`, `pool_status` | the kinds of resource.k8s.io |
 | `slices`, `devices`, `capacity_policy`, `node_allocatable`, `node_selector` | ResourceSlice and what is in it |
-| `pods`, `pod_fields`, `pod_status`, `pod_groups`, `workloads` | pods, and the kinds that make pods |
-| `cluster_kinds` | volumes, autoscalers, ingresses and other kinds that Dray stores for others |
-| `core_kinds`, `events`, `quotas`, `rbac` | the other kinds |
-| `metadata`, `conditions`, `formats`, `equality`, `expressions`, `errors` | parts that many kinds share |
+| `pods`, `pod_fields`, `pod_status`, `pod_groups`, `pod_templates`, `workloads`, `jobs`, `schedules` | pods, and the kinds that make pods |
+| `volumes`, `cluster_kinds` | volumes, autoscalers, ingresses and other kinds that Dray stores for others |
+| `core_kinds`, `key_values`, `disruption_budgets`, `events`, `quotas`, `rbac` | the other kinds |
+| `metadata`, `conditions`, `formats`, `numbers`, `shares`, `equality`, `expressions`, `errors` | parts that many kinds share |
 | `warnings` | warnings about fields that are valid |
 | `lint`, `shorthand_hints` | checking a manifest without a server |
 

@@ -1,9 +1,8 @@
-"""Rules for the smaller core kinds: Node, Lease, Service, PriorityClass, Secret and ConfigMap."""
+"""Rules for the smaller core kinds: Node, Lease, Service and PriorityClass."""
 
 from __future__ import annotations
 
 from dray.api import names
-from dray.api.names import byte_length
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE, check_reachable_ip
 from dray.validation.pod_fields import PROTOCOLS
@@ -115,43 +114,3 @@ def _system_priority_problem(name: str, value: int, *, is_default: bool) -> str:
     if value != SYSTEM_PRIORITIES[name]:
         return f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
     return f"globalDefault of {name} PriorityClass must be false" if is_default else ""
-
-
-_KEY_RULE = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
-    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
-_MOST_DATA = 1 << 20
-_FIXED = "field is immutable when `immutable` is set"
-
-
-def check_key_values(new: Document, old: Document | None, errors: Errors) -> None:
-    """Secrets and ConfigMaps: keys, size, and what may not change."""
-    for field in ("data", "stringData", "binaryData"):
-        for key in new.get(field) or {}:
-            _check_key(f"{field}[{key}]", key, errors)
-    is_secret = new.get("kind") == "Secret"
-    texts = () if is_secret else (new.get("data") or {}).values()
-    encoded = ((new.get("data") if is_secret else new.get("binaryData")) or {}).values()
-    size = sum(byte_length(text) for text in texts) + sum(len(text) * 3 // 4 - text[-2:].count("=") for text in encoded)
-    if size > _MOST_DATA:
-        errors.too_long("data" if is_secret else "[]", _MOST_DATA)
-    if old is None:
-        return
-    if is_secret and new.get("type") != old.get("type"):
-        errors.invalid("type", new.get("type"), IMMUTABLE)
-    if old.get("immutable"):
-        if not new.get("immutable"):
-            errors.forbidden("immutable", _FIXED)
-        for field in ("data", "binaryData"):
-            if (new.get(field) or {}) != (old.get(field) or {}):
-                errors.forbidden(field, _FIXED)
-
-
-def _check_key(path: str, key: str, errors: Errors) -> None:
-    if byte_length(key) > 253:
-        errors.invalid(path, key, "must be no more than 253 characters")
-    if not key or not key.isascii() or not all(c.isalnum() or c in "-_." for c in key):
-        errors.invalid(path, key, _KEY_RULE)
-    elif key in (".", "..") or key.startswith(".."):
-        errors.invalid(path, key, f"must not be '{key}'" if key in (".", "..") else "must not start with '..'")

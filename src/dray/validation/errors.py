@@ -43,6 +43,13 @@ _PRINTED_VALUE = 1024
 VALUE_OMITTED = "<value omitted>"
 
 
+class _NoValue:
+    """Stands for a value that is not printed at all, not even as left out."""
+
+
+NO_VALUE = _NoValue()
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One thing that is wrong with one field."""
@@ -57,7 +64,7 @@ class FieldError:
     def body(self) -> str:
         """The message without the path."""
         parts = [_TITLES[self.type]]
-        if self.type not in _VALUELESS:
+        if self.type not in _VALUELESS and self.value is not NO_VALUE:
             parts.append(_printed(self.value))
         if self.detail:
             parts.append(self.detail)

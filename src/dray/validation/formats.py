@@ -6,6 +6,7 @@ Functions named `check_…` report what they find; a value that is absent comes 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -294,3 +295,20 @@ def check_quantity_sign(text: str, path: str, errors: Errors, *, positive: bool)
         errors.invalid(path, text, "must be positive")
     elif amount.nanos < 0:
         errors.invalid(path, text, "must be non-negative")
+
+
+_URL_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_is_url_path = re.compile(_URL_PATH, re.ASCII).fullmatch
+
+
+def check_domain_path(text: str, path: str, errors: Errors) -> None:
+    """A domain, a slash and a path, such as the name of a controller."""
+    domain, slash, rest = text.partition("/")
+    if not text:
+        errors.required(path)
+    elif not slash or not domain or not rest:
+        errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
+    else:
+        errors.each_invalid(path, domain, names.subdomain_problems(domain))
+        if not _is_url_path(rest):
+            errors.invalid(path, rest, f"Invalid path (regex used for validation is '{_URL_PATH}')")

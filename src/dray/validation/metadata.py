@@ -17,7 +17,7 @@ _STANDARD_FINALIZERS = frozenset(("kubernetes", "orphan", "foregroundDeletion"))
 _ONLY_BY_DELETION = "field is immutable; may only be changed via deletion"
 
 # Kinds whose names follow another rule than a subdomain.
-_LABEL_NAMED = frozenset(("Namespace",))
+_LABEL_NAMED = frozenset(("Namespace", "StatefulSet", "Service"))
 # Kinds whose updates are judged by all rules for new objects, the one for names included.
 _NAMES_CHECKED_ON_UPDATE = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"))
 # Kinds whose generateName nobody checks.

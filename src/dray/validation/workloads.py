@@ -1,39 +1,87 @@
-"""Rules for Deployment, ReplicaSet, ReplicationController, DaemonSet and Job: the selector and the pod template."""
+"""Rules for Deployment, ReplicaSet, ReplicationController, DaemonSet and StatefulSet."""
 
 from __future__ import annotations
 
-import re
-
-import msgspec
-
-from dray.api.matching import matches_labels
-from dray.api.meta import LabelSelector
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.formats import IMMUTABLE
-from dray.validation.pods import RESTART_POLICIES, check_pod_spec
+from dray.validation.formats import IMMUTABLE, check_label
+from dray.validation.numbers import check_not_negative
+from dray.validation.pod_templates import (
+    MISMATCH,
+    check_matches,
+    check_runs_forever,
+    check_template,
+    is_empty,
+    is_valid_selector,
+)
+from dray.validation.shares import check_at_most_all, check_share, is_none
+from dray.validation.volumes import check_claim_spec
 
-SELECTING = ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet")
-MISMATCH = "`selector` does not match template `labels`"
+STRATEGIES = ("Recreate", "RollingUpdate")
 
 
-def check_pod_maker(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
-    """A ReplicaSet, DaemonSet, Deployment, StatefulSet or Job."""
-    kind, spec = new.get("kind", ""), new.get("spec") or {}
-    template = spec.get("template") or {}
-    if kind in SELECTING:
-        _check_selector(kind, spec, template, errors)
-    if kind == "Job":
-        check_job_spec(spec, "spec", context, errors)
-    else:
-        pod = template.get("spec") or {}
-        check_pod_spec(_with_claimed_volumes(spec, pod), "spec.template.spec", context, errors)
-        _check_restart_policy(pod, errors)
-        _check_not_negative(spec, "spec", ("replicas", "minReadySeconds", "revisionHistoryLimit"), errors)
-    before = (old or {}).get("spec") or {}
-    if kind == "Deployment" and (old is None or spec.get("strategy") != before.get("strategy")):
+# --- Deployment and ReplicaSet ---------------------------------------------------------------------------------------
+
+
+def check_deployment(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    check_not_negative(spec, "spec", ("replicas",), errors)
+    _check_replicated(spec, context, errors)
+    if old is None or spec.get("strategy") != before.get("strategy"):
         _check_strategy(spec.get("strategy") or {}, errors)
-    if old is not None:
-        _check_fixed(kind, spec, before, errors)
+    check_not_negative(spec, "spec", ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"), errors)
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
+        errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+    _check_kept(spec, old, ("selector",), errors)
+
+
+def check_replica_set(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    spec = new.get("spec") or {}
+    check_not_negative(spec, "spec", ("replicas", "minReadySeconds"), errors)
+    _check_replicated(spec, context, errors)
+    _check_kept(spec, old, ("selector",), errors)
+
+
+def _check_replicated(spec: Document, context: ValidationContext, errors: Errors) -> None:
+    """Selector and template of a Deployment or a ReplicaSet, with the same words for both."""
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    if selector is None:
+        errors.required("spec.selector")
+    is_valid = is_valid_selector(selector, "spec.selector", errors)
+    if is_empty(selector):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for deployment")
+    if not is_valid:
+        errors.invalid("spec.selector", selector, "invalid label selector")
+        return
+    check_matches(selector, template, "spec.template", errors)
+    check_template(template, "spec.template", context, errors)
+    check_runs_forever(template.get("spec") or {}, "ReplicaSet", errors)
+
+
+def _check_strategy(strategy: Document, errors: Errors) -> None:
+    kind, rolling = strategy.get("type") or "RollingUpdate", strategy.get("rollingUpdate")
+    if kind not in STRATEGIES:
+        errors.not_supported("spec.strategy", _as_printed(strategy), STRATEGIES)
+    elif kind == "Recreate" and rolling is not None:
+        errors.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif rolling is not None:
+        path = "spec.strategy.rollingUpdate"
+        unavailable, surge = (rolling.get(name) or 0 for name in ("maxUnavailable", "maxSurge"))
+        check_share(unavailable, f"{path}.maxUnavailable", errors)
+        check_share(surge, f"{path}.maxSurge", errors)
+        if is_none(unavailable) and is_none(surge):
+            errors.invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+        check_at_most_all(unavailable, f"{path}.maxUnavailable", errors)
+
+
+def _as_printed(strategy: Document) -> Document:
+    """A strategy as Go prints it."""
+    rolling = strategy.get("rollingUpdate")
+    shown = rolling and {f"{name[0].upper()}{name[1:]}": value for name, value in rolling.items()}
+    return {"Type": strategy.get("type") or "", "RollingUpdate": shown}
+
+
+# --- ReplicationController -------------------------------------------------------------------------------------------
 
 
 def check_replication_controller(
@@ -44,31 +92,110 @@ def check_replication_controller(
     selector, template = spec.get("selector") or {}, spec.get("template")
     if not selector:
         errors.required("spec.selector")
-    _check_not_negative(spec, "spec", ("replicas", "minReadySeconds"), errors)
+    check_not_negative(spec, "spec", ("replicas", "minReadySeconds"), errors)
     if template is None:
         errors.required("spec.template")
         return
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector and not selector.items() <= labels.items():
         errors.invalid("spec.template.metadata.labels", labels or None, MISMATCH)
+    check_template(template, "spec.template", context, errors)
+    check_runs_forever(template.get("spec") or {}, "ReplicationController", errors)
+
+
+# --- DaemonSet -------------------------------------------------------------------------------------------------------
+
+
+def check_daemon_set(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    spec = new.get("spec") or {}
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    _check_kept(spec, old, ("selector",), errors)
+    if is_valid_selector(selector, "spec.selector", errors):
+        check_matches(selector, template, "spec.template", errors)
+    if is_empty(selector):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset")
+    check_template(template, "spec.template", context, errors)
+    check_runs_forever(template.get("spec") or {}, "DaemonSet", errors)
+    check_not_negative(spec, "spec", ("minReadySeconds",), errors)
+    _check_daemon_strategy(spec.get("updateStrategy") or {}, errors)
+    check_not_negative(spec, "spec", ("revisionHistoryLimit",), errors)
+
+
+def _check_daemon_strategy(strategy: Document, errors: Errors) -> None:
+    kind, rolling = strategy.get("type") or "RollingUpdate", strategy.get("rollingUpdate")
+    if kind not in ("RollingUpdate", "OnDelete"):
+        errors.not_supported("spec.updateStrategy", _as_printed(strategy), ("RollingUpdate", "OnDelete"))
+    if kind != "RollingUpdate" or rolling is None:
+        return
+    shares = {name: rolling.get(name) or 0 for name in ("maxUnavailable", "maxSurge")}
+    path = "spec.updateStrategy.rollingUpdate"
+    for check in (check_share, check_at_most_all):
+        for name, value in shares.items():
+            check(value, f"{path}.{name}", errors)
+    missing = [name for name, value in shares.items() if is_none(value)]
+    if not missing:
+        errors.invalid(f"{path}.maxSurge", shares["maxSurge"], "may not be set when maxUnavailable is non-zero")
+    if len(missing) == 2:
+        errors.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
+# --- StatefulSet -----------------------------------------------------------------------------------------------------
+
+MANAGEMENT_POLICIES = ("OrderedReady", "Parallel")
+RETENTION_POLICIES = ("Retain", "Delete")
+_FIXED = ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
+
+
+def check_stateful_set(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    spec = new.get("spec") or {}
+    policy = spec.get("podManagementPolicy") or "OrderedReady"
+    if policy not in MANAGEMENT_POLICIES:
+        errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+    _check_stateful_strategy(spec.get("updateStrategy") or {}, errors)
+    for name, retention in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
+        if retention and retention not in RETENTION_POLICIES:
+            errors.not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{name}", retention, RETENTION_POLICIES)
+    for i, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{i}].spec", errors)
+    check_not_negative(spec, "spec", ("replicas", "minReadySeconds"), errors)
+    check_not_negative(spec.get("ordinals") or {}, "spec.ordinals", ("start",), errors)
+    if service := spec.get("serviceName"):
+        check_label(service, "spec.serviceName", errors)
+    _check_stateful_pods(spec, context, errors)
+    _check_kept(spec, old, _FIXED, errors)
+
+
+def _check_stateful_strategy(strategy: Document, errors: Errors) -> None:
+    kind, rolling = strategy.get("type") or "RollingUpdate", strategy.get("rollingUpdate")
+    path = "spec.updateStrategy.rollingUpdate"
+    if kind not in ("RollingUpdate", "OnDelete"):
+        errors.invalid("spec.updateStrategy", _as_printed(strategy), "must be 'RollingUpdate' or 'OnDelete'")
+    elif rolling is not None and kind == "OnDelete":
+        shown = {"Partition": rolling.get("partition") or 0, "MaxUnavailable": rolling.get("maxUnavailable")}
+        errors.invalid(path, shown, "only allowed for updateStrategy 'RollingUpdate'")
+    elif rolling is not None:
+        check_not_negative(rolling, path, ("partition",), errors)
+        if (unavailable := rolling.get("maxUnavailable")) is not None:
+            check_share(unavailable, f"{path}.maxUnavailable", errors)
+            if is_none(unavailable):
+                errors.invalid(f"{path}.maxUnavailable", unavailable, "cannot be 0")
+            check_at_most_all(unavailable, f"{path}.maxUnavailable", errors)
+
+
+def _check_stateful_pods(spec: Document, context: ValidationContext, errors: Errors) -> None:
+    selector, template = spec.get("selector"), spec.get("template") or {}
     pod = template.get("spec") or {}
-    check_pod_spec(pod, "spec.template.spec", context, errors)
-    _check_restart_policy(pod, errors)
-
-
-def check_job_spec(spec: Document, path: str, context: ValidationContext, errors: Errors) -> None:
-    """The spec of a Job, or of the jobs that a CronJob makes."""
-    pod = (spec.get("template") or {}).get("spec") or {}
-    check_pod_spec(pod, f"{path}.template.spec", context, errors)
-    if (pod.get("restartPolicy") or "Always") == "Always":
-        errors.required(f"{path}.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
-    _check_not_negative(spec, path, ("parallelism", "completions", "backoffLimit"), errors)
-
-
-def _check_not_negative(spec: Document, path: str, fields: tuple[str, ...], errors: Errors) -> None:
-    for name in fields:
-        if (spec.get(name) or 0) < 0:
-            errors.invalid(f"{path}.{name}", spec[name], "must be greater than or equal to 0")
+    if selector is None:
+        errors.required("spec.selector")
+    is_valid = is_valid_selector(selector, "spec.selector", errors)
+    if is_empty(selector):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for statefulset")
+    if is_valid:
+        check_matches(selector, template, "spec.template", errors)
+        check_template({**template, "spec": _with_claimed_volumes(spec, pod)}, "spec.template", context, errors)
+    else:
+        errors.invalid("spec.selector", selector, "")
+    check_runs_forever(pod, "StatefulSet", errors)
 
 
 def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
@@ -79,82 +206,10 @@ def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
     return {**pod, "volumes": [*(pod.get("volumes") or ()), *added]} if added else pod
 
 
-def _check_selector(kind: str, spec: Document, template: Document, errors: Errors) -> None:
-    selector = spec.get("selector")
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    if selector is None:
-        if kind != "DaemonSet":
-            errors.required("spec.selector")
-        errors.invalid("spec.template.metadata.labels", labels or None, MISMATCH)
+def _check_kept(spec: Document, old: Document | None, fields: tuple[str, ...], errors: Errors) -> None:
+    if old is None:
         return
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind.lower()}")
-        return
-    if not matches_labels(msgspec.convert(selector, LabelSelector), labels):
-        errors.invalid("spec.template.metadata.labels", labels, MISMATCH)
-
-
-def _check_restart_policy(pod: Document, errors: Errors) -> None:
-    policy = pod.get("restartPolicy") or "Always"
-    if policy in RESTART_POLICIES and policy != "Always":
-        errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
-
-
-def _check_fixed(kind: str, spec: Document, before: Document, errors: Errors) -> None:
-    """A selector never changes, and a job that is not suspended keeps its pod template."""
-    if spec.get("selector") != before.get("selector"):
-        errors.invalid("spec.selector", spec.get("selector"), IMMUTABLE)
-    if kind == "Job" and spec.get("completions") != before.get("completions") and not _is_elastic(spec):
-        errors.invalid("spec.completions", spec.get("completions"), IMMUTABLE)
-    if kind == "Job" and not before.get("suspend") and spec.get("template") != before.get("template"):
-        errors.invalid("spec.template", spec.get("template"), IMMUTABLE)
-
-
-STRATEGIES = ("Recreate", "RollingUpdate")
-PERCENT_RULE = (
-    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
-    "regex used for validation is '[0-9]+%')"
-)
-_is_percent = re.compile("[0-9]+%").fullmatch
-
-
-def _check_strategy(strategy: Document, errors: Errors) -> None:
-    kind, rolling = strategy.get("type") or "RollingUpdate", strategy.get("rollingUpdate")
-    if kind not in STRATEGIES:
-        errors.not_supported("spec.strategy.type", kind, STRATEGIES)
-    elif kind == "Recreate" and rolling is not None:
-        errors.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
-    elif rolling is not None:
-        path = "spec.strategy.rollingUpdate"
-        unavailable, surge = (rolling.get(name) or 0 for name in ("maxUnavailable", "maxSurge"))
-        _check_part(unavailable, f"{path}.maxUnavailable", errors)
-        _check_part(surge, f"{path}.maxSurge", errors)
-        if _is_none(unavailable) and _is_none(surge):
-            errors.invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
-        elif _is_more_than_all(unavailable):
-            errors.invalid(f"{path}.maxUnavailable", unavailable, "must not be greater than 100%")
-
-
-def _check_part(value: int | str, path: str, errors: Errors) -> None:
-    """A number of pods, or so many of a hundred."""
-    if isinstance(value, str):
-        if not _is_percent(value):
-            errors.invalid(path, value, PERCENT_RULE)
-    elif value < 0:
-        errors.invalid(path, value, "must be greater than or equal to 0")
-
-
-def _is_none(value: int | str) -> bool:
-    return value == 0 if isinstance(value, int) else not value.strip("0%")
-
-
-def _is_more_than_all(value: int | str) -> bool:
-    if isinstance(value, int) or not _is_percent(value):
-        return False
-    digits = value[:-1].lstrip("0")
-    return len(digits) > 3 or int(digits or "0") > 100
-
-
-def _is_elastic(spec: Document) -> bool:
-    """An indexed job may grow and shrink as long as it runs all of its pods at once."""
-    return spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    before = old.get("spec") or {}
+    for name in fields:
+        if (spec.get(name) or None) != (before.get(name) or None):
+            errors.invalid(f"spec.{name}", spec.get(name), IMMUTABLE)
