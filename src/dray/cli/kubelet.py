@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dray.clock import Clock
     from dray.kubelet.runtime.interface import Runtime
     from dray.kubelet.runtime.isolation import Isolation
+    from dray.kubelet.runtime.process import LogLimits
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,19 @@ log = logging.getLogger(__name__)
     help="Pods are driven out while less is left; also a part of the capacity, such as 5%. Empty never drives pods out.",
 )
 @click.option(
+    "--container-log-max-size",
+    default="10Mi",
+    show_default=True,
+    help="Of the process runtime: a container's log goes on in another file when it has this size; -1 for no limit.",
+)
+@click.option(
+    "--container-log-max-files",
+    default=5,
+    show_default=True,
+    type=click.IntRange(2),
+    help="Of the process runtime: so many files of a container's log are kept.",
+)
+@click.option(
     "--healthz-port",
     default=10248,
     show_default=True,
@@ -90,6 +104,8 @@ def kubelet(
     emulate: str | None,
     enforcement: str,
     eviction_hard: str,
+    container_log_max_size: str,
+    container_log_max_files: int,
     healthz_port: int,
     verbosity: int,
 ) -> None:
@@ -102,6 +118,7 @@ def kubelet(
     from dray.client import KubeconfigError, connect, load_connection
     from dray.kubelet.eviction import Threshold, ThresholdError
     from dray.kubelet.node import NodeDescription, declared_features, machine_capacity
+    from dray.kubelet.runtime.process import LogLimits
     from dray.kubelet.server import Kubelet, KubeletOptions
     from dray.telemetry import set_up_logging
 
@@ -115,6 +132,10 @@ def kubelet(
     except ThresholdError as error:
         raise click.UsageError(f"--eviction-hard {error}") from error
     gates = gates_from(feature_gates, emulate)
+    try:
+        log_limits = LogLimits(Quantity.parse(container_log_max_size).value(), container_log_max_files)
+    except ValueError as error:
+        raise click.UsageError(f"--container-log-max-size {container_log_max_size}: {error}") from error
     description = NodeDescription(
         node_name,
         amounts,
@@ -136,7 +157,8 @@ def kubelet(
         stopping = stop_signal()
         client = connect(kubeconfig, context=context, component="kubelet")
         ca = load_connection(kubeconfig, context).ca or b""
-        agent = Kubelet(client, replace(options, cluster_ca=ca), _runtime(runtime, root_dir, client.clock, isolation))
+        running = _runtime(runtime, root_dir, client.clock, isolation, log_limits)
+        agent = Kubelet(client, replace(options, cluster_ca=ca), running)
         starting = asyncio.create_task(agent.start())
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,7 +183,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _runtime(name: str, root_dir: Path, clock: "Clock", isolation: str) -> "Runtime":
+def _runtime(name: str, root_dir: Path, clock: "Clock", isolation: str, log_limits: "LogLimits") -> "Runtime":
     from dray.kubelet.runtime.cgroup import CgroupTree, open_cpusets
     from dray.kubelet.runtime.cri import CriRuntime
     from dray.kubelet.runtime.none import NoRuntime
@@ -169,7 +191,8 @@ def _runtime(name: str, root_dir: Path, clock: "Clock", isolation: str) -> "Runt
 
     if name == "process":
         cgroups = CgroupTree.open("dray")
-        return ProcessRuntime(root_dir, clock, cgroups, _isolation(isolation), open_cpusets("dray", cgroups))
+        cpusets = open_cpusets("dray", cgroups)
+        return ProcessRuntime(root_dir, clock, cgroups, _isolation(isolation), cpusets, log_limits)
     if name == "none":
         return NoRuntime(clock)
     if name.startswith("cri://"):

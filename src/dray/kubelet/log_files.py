@@ -1,6 +1,7 @@
 """Log files of containers: finds the file of a container and reads what `kubectl logs` asks for.
 
-The `process` runtime writes output as it comes. Beside such a file lies a list of (size, time) that says when each part was
+A log that is full goes on in another file (`runtime/log_writer.py`): what is asked for comes from the newest one, as with a kubelet, and
+whoever follows sees each of them to its end. The `process` runtime writes output as it comes. Beside such a file lies a list of (size, time) that says when each part was
 written; a line on its own gets the time of its write, lines of one burst share the time of the last. CRI runtimes write
 time and stream before each line."""
 
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from dray.api.times import parse_time
 from dray.atomic_files import open_private
+from dray.kubelet.runtime.log_writer import full_files, times_path
 
 log = logging.getLogger(__name__)
 
@@ -26,20 +28,21 @@ LOOK_EVERY_S = 0.2
 
 
 def times_file(path: Path) -> Path:
-    return path.with_suffix(".times")
+    return Path(times_path(str(path)))
 
 
 class LogTimesWriter:
     """Records when the log files of running containers grow."""
 
     def __init__(self) -> None:
-        self._sizes: dict[Path, int] = {}
+        # The file behind the name, and the size that was recorded last.
+        self._sizes: dict[Path, tuple[int, int]] = {}
         self._looking: asyncio.Task[None] | None = None
 
     def follow(self, path: Path) -> None:
         """Starts to record a file. Output from before counts as written at the file's last write."""
         known = read_times(path)
-        self._sizes[path] = known[-1][0] if known else 0
+        self._sizes[path] = (_inode(path), known[-1][0] if known else 0)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_for_ever(), name="times of log lines")
 
@@ -61,38 +64,64 @@ class LogTimesWriter:
     def look_at(self, path: Path) -> None:
         try:
             status = os.stat(path)
-            if status.st_size <= self._sizes[path]:
+            inode, size = self._sizes[path]
+            is_same = status.st_ino == inode and status.st_size >= size
+            if status.st_size <= (size if is_same else 0):
                 return
             with open_private(times_file(path), "a") as file:
                 file.write(f"{status.st_size} {status.st_mtime_ns}\n")
-            self._sizes[path] = status.st_size
+            self._sizes[path] = (status.st_ino, status.st_size)
         except OSError as error:
             log.debug("times of %s: %s", path, error)
 
 
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
 def read_times(path: Path) -> list[tuple[int, int]]:
-    """(size, time in ns), growing."""
+    """(size, time in ns), growing: what comes before a smaller size was recorded of the file before this one."""
     try:
         lines = times_file(path).read_text().splitlines()
     except OSError:
         return []
-    pairs = (line.split() for line in lines)
-    return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(part.isdigit() for part in pair)]
+    found: list[tuple[int, int]] = []
+    for line in lines:
+        size, _, time_ns = line.partition(" ")
+        if size.isdecimal() and time_ns.isdecimal():
+            if found and int(size) < found[-1][0]:
+                found.clear()
+            found.append((int(size), int(time_ns)))
+    return found
 
 
 class LineTimes:
-    """The time of each line of one file, also of lines that come while it is read."""
+    """The time of each line of one open file, also of lines that come while it is read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: BufferedReader) -> None:
         self._path = path
+        self._file = file
         self._times: list[tuple[int, int]] = []
+        self._length = -1
 
     def at(self, offset: int) -> int:
         """When the byte at `offset` was written, in ns."""
         if not self._times or self._times[-1][0] <= offset:
-            self._times = read_times(self._path)
+            self._read_again()
         index = bisect_right(self._times, offset, key=lambda each: each[0])
-        return self._times[index][1] if index < len(self._times) else os.stat(self._path).st_mtime_ns
+        return self._times[index][1] if index < len(self._times) else os.fstat(self._file.fileno()).st_mtime_ns
+
+    def _read_again(self) -> None:
+        """Only a list that has changed, as there may be thousands of lines behind its end; never that of the file that came after this one."""
+        try:
+            length = times_file(self._path).stat().st_size
+        except OSError:
+            return
+        if length != self._length and _inode(self._path) == os.fstat(self._file.fileno()).st_ino:
+            self._times, self._length = read_times(self._path), length
 
 
 FOLLOW_EVERY_S = 0.2
@@ -148,26 +177,50 @@ def _always() -> bool:
 async def read_log(
     path: Path, request: LogRequest, is_written: Callable[[], bool] = _always, *, is_cri: bool = False
 ) -> AsyncIterator[bytes]:
-    """The asked-for part of a file, then what is added to it while it is followed and its container runs."""
-    with path.open("rb") as file:
-        if request.tail_lines is not None:
-            _seek_to_last_lines(file, request.tail_lines)
-        offset = file.tell()
-        chunks = _chunks(file, request.follow, is_written)
-        if is_cri:
-            chunks = _printed(_cri_lines(_raw_lines(chunks, offset)), request)
-        elif request.timestamps or request.since_ns is not None:
-            chunks = _printed(_plain_lines(_raw_lines(chunks, offset), path), request)
-        left = request.limit_bytes
+    """The asked-for part of a file, then what is added to it and to those after it while they are followed and the container runs."""
+    has_lines = is_cri or request.timestamps or request.since_ns is not None
+    parts = _files(path, request, is_written)
+    chunks = _printed(_lines(parts, path, is_cri=is_cri), request) if has_lines else _plain(parts)
+    left = request.limit_bytes
+    async for chunk in chunks:
+        if left is not None and len(chunk) >= left:
+            yield chunk[:left]
+            return
+        left = None if left is None else left - len(chunk)
+        yield chunk
+
+
+_Part = tuple[BufferedReader, AsyncIterator[bytes]]
+
+
+async def _files(path: Path, request: LogRequest, is_written: Callable[[], bool]) -> AsyncIterator[_Part]:
+    """Each file, open and at its place, with what is to be read from it."""
+    file: BufferedReader | None = path.open("rb")
+    assert file is not None
+    if request.tail_lines is not None:
+        _seek_to_last_lines(file, request.tail_lines)
+    while file is not None:
+        with file:
+            yield file, _chunks(file, path, request.follow, is_written)
+            file = _file_after(file, path) if request.follow else None
+
+
+async def _plain(parts: AsyncIterator[_Part]) -> AsyncIterator[bytes]:
+    async for _, chunks in parts:
         async for chunk in chunks:
-            if left is not None and len(chunk) >= left:
-                yield chunk[:left]
-                return
-            left = None if left is None else left - len(chunk)
             yield chunk
 
 
-async def _chunks(file: BufferedReader, follow: bool, is_written: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _lines(parts: AsyncIterator[_Part], path: Path, *, is_cri: bool) -> AsyncIterator[_Line]:
+    async for file, chunks in parts:
+        lines = _raw_lines(chunks, file.tell())
+        async for line in _cri_lines(lines) if is_cri else _plain_lines(lines, LineTimes(path, file)):
+            yield line
+
+
+async def _chunks(
+    file: BufferedReader, path: Path, follow: bool, is_written: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     is_last = not follow
     while True:
         chunk = file.read(CHUNK)
@@ -177,11 +230,36 @@ async def _chunks(file: BufferedReader, follow: bool, is_written: Callable[[], b
             await asyncio.sleep(0)
         elif is_last:
             return
-        elif is_written():
+        elif is_written() and not _is_full(file, path):
             await asyncio.sleep(FOLLOW_EVERY_S)
         else:
             # What was written just before the end is still to be read.
             is_last = True
+
+
+def _is_full(file: BufferedReader, path: Path) -> bool:
+    """Whether another file has its name: nothing more comes into this one."""
+    return _inode(path) not in (0, os.fstat(file.fileno()).st_ino)
+
+
+def _file_after(file: BufferedReader, path: Path) -> BufferedReader | None:
+    """The file that was begun when this one was full; the oldest of those that are kept if it is no longer there."""
+    while _is_full(file, path):
+        names = [*map(Path, full_files(str(path))), path]
+        inodes = [_inode(each) for each in names]
+        own = os.fstat(file.fileno()).st_ino
+        index = inodes.index(own) + 1 if own in inodes else 0
+        if index == len(names):
+            continue
+        try:
+            found = names[index].open("rb")
+        except FileNotFoundError:
+            continue
+        if os.fstat(found.fileno()).st_ino == inodes[index]:
+            return found
+        # It has been renamed just now.
+        found.close()
+    return None
 
 
 async def _raw_lines(chunks: AsyncIterator[bytes], offset: int) -> AsyncIterator[tuple[int, bytes]]:
@@ -198,8 +276,7 @@ async def _raw_lines(chunks: AsyncIterator[bytes], offset: int) -> AsyncIterator
         yield offset, rest
 
 
-async def _plain_lines(lines: AsyncIterator[tuple[int, bytes]], path: Path) -> AsyncIterator[_Line]:
-    times = LineTimes(path)
+async def _plain_lines(lines: AsyncIterator[tuple[int, bytes]], times: LineTimes) -> AsyncIterator[_Line]:
     async for offset, text in lines:
         yield _Line(times.at(offset), text)
 

@@ -1,7 +1,7 @@
 """Containers as local processes: real commands, real environment, real exit codes, and as much isolation as `isolation.py` is asked for.
 
-A container without a command is a placeholder that stays up. Output goes straight to the log file and exit codes to a file
-beside it, so containers outlive a restart of the agent and are found again.
+A container without a command is a placeholder that stays up. Each other one has a small program beside it that writes its output to
+the log file (`log_writer.py`), and its exit code goes to a file, so containers outlive a restart of the agent and are found again.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log
 from dray.kubelet.runtime.cgroup import CgroupTree, Cpusets
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, INIT, START, Isolation, uid_of
+from dray.kubelet.runtime.log_writer import RotatingLog, full_files, times_path
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
 
 if TYPE_CHECKING:
@@ -81,9 +82,26 @@ _BETWEEN = (str(START).encode(), INIT.encode())
 _READS_WHAT_TO_BECOME = b"\0".join((os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(START)))
 _BEFORE_THE_COMMAND = ("prestart", "createRuntime", "createContainer")
 _NAMESPACES_WITHIN_S = 10
+_LOG_WRITER = Path(__file__).parent / "log_writer.py"
+# How long output may still be written after the end of a container: a process that left its group may write for ever.
+_LAST_OUTPUT_WITHIN_S = 2
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Metadata files are mounted below this; other mount points must exist on the machine.
 _OWN_MOUNT_ROOT = "/var/run/kubernetes.io"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How long the log of a container gets, as a kubelet's containerLogMaxSize and containerLogMaxFiles. A negative size is no limit."""
+
+    max_bytes: int = 10 * 1024 * 1024
+    max_files: int = 5
+
+    def __post_init__(self) -> None:
+        if self.max_bytes == 0:
+            raise ValueError("the size of a log file must not be 0; a negative one is no limit")
+        if self.max_files < 2:
+            raise ValueError(f"{self.max_files} log files: must be at least 2")
 
 
 class ProcessContainer:
@@ -100,8 +118,9 @@ class ProcessContainer:
         ended: Callable[[], None] = lambda: None,
         place: Mapping[str, Any] | None = None,
         terminal: HeldTerminal | None = None,
+        log_writer: int = 0,
     ) -> None:
-        """`place` is where further commands run, as the container's state file has it; `terminal` what people attach to, if it has one."""
+        """`log_writer` is the process that writes the output. `place` is where further commands run, as the container's state file has it; `terminal` what people attach to, if it has one."""
         self.id = id_
         self.started_at = started_at
         self._pid = pid
@@ -111,6 +130,7 @@ class ProcessContainer:
         self._ended = ended
         self._place = place
         self._terminal = terminal
+        self._log_writer = log_writer
         self._exit: asyncio.Task[Exit] | None = None
 
     async def wait(self) -> Exit:
@@ -160,6 +180,7 @@ class ProcessContainer:
     async def _watch(self) -> Exit:
         status = await _until_gone(self._pid, self._folder)
         _signal_group(self._pid, signal.SIGKILL)
+        await _until_written(self._log_writer)
         self._ended()
         if self._terminal is not None:
             self._terminal.close()
@@ -189,6 +210,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         cgroups: CgroupTree | None = None,
         isolation: Isolation | None = None,
         cpusets: Cpusets | None = None,
+        log_limits: LogLimits = LogLimits(),
     ) -> None:
         # Containers are told paths, and have working directories of their own.
         self._root = root.absolute() / "pods"
@@ -197,6 +219,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         self._cpusets = cpusets
         self._isolation = isolation
         self._log_times = LogTimesWriter()
+        self._log_limits = log_limits
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         private_folder(self._root)
@@ -219,6 +242,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         id_ = f"process://{pod.metadata.uid}/{spec.name}/{spec.attempt}"
         started_at = rfc3339(self._clock.now())
         private_folder(spec.log_path.parent)
+        _remove_logs_before_the_last(spec)
         open_private(spec.log_path, "ab").close()
         if not spec.command:
             return PlaceholderContainer(id_, started_at, self._clock)
@@ -230,7 +254,7 @@ class ProcessRuntime(RuntimeWithoutImages):
             # There are no namespaces but the agent's own.
             await _run_hooks(hooks, _oci_state(id_, folder, "creating", os.getpid()))
         cpuset_file = self._placed(pod, spec)
-        terminal = _terminal_of(spec)
+        terminal = self._terminal_of(spec)
         waiting = self._spawn(pod, spec, folder, terminal, cpuset_file)
         if self._isolation is not None:
             await _run_hooks_inside(waiting, hooks, _oci_state(id_, folder, "created"))
@@ -243,6 +267,7 @@ class ProcessRuntime(RuntimeWithoutImages):
             "startedAt": started_at,
             "id": id_,
             "log": str(spec.log_path),
+            "logWriter": [waiting.log_writer, _start_time(waiting.log_writer)],
         }
         self._confine(pod, spec, pid)
         state["place"] = self._place_of(pod, spec, cpuset_file)
@@ -252,7 +277,9 @@ class ProcessRuntime(RuntimeWithoutImages):
         await _run_hooks(poststart, _oci_state(id_, folder, "running", pid))
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
         ended = self._follow_log(spec.log_path)
-        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal)
+        return ProcessContainer(
+            id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal, waiting.log_writer
+        )
 
     def _placed(self, pod: Pod, spec: ContainerSpec) -> str:
         """The file through which a process enters the container's CPU set; empty if there is none."""
@@ -304,8 +331,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         if mounts:
             argv = _with_mounts(argv, mounts)
         told, tell = os.pipe()
-        with open(told, "rb"), spec.log_path.open("ab") as log_file:
-            output = log_file.fileno() if terminal is None or not terminal.has_terminal else terminal.theirs
+        with open(told, "rb"), self._output(spec, terminal) as (output, log_writer):
             try:
                 process = subprocess.Popen(
                     [*argv, str(told)] if start.told else argv,
@@ -326,7 +352,40 @@ class ProcessRuntime(RuntimeWithoutImages):
             finally:
                 if terminal is not None:
                     terminal.started()
-            return _WaitingProcess(process.pid, tell, start.told)
+            return _WaitingProcess(process.pid, tell, start.told, log_writer)
+
+    @contextlib.contextmanager
+    def _output(self, spec: ContainerSpec, terminal: HeldTerminal | None) -> Iterator[tuple[int, int]]:
+        """The descriptor that a container writes to, and the process that reads it; none where the agent reads the container's terminal."""
+        if terminal is not None and terminal.has_terminal:
+            yield terminal.theirs, 0
+            return
+        limits = self._log_limits
+        reads, writes = os.pipe()
+        try:
+            writer = subprocess.Popen(
+                [sys.executable, "-I", "-S", _LOG_WRITER, spec.log_path, str(limits.max_bytes), str(limits.max_files)],
+                stdin=reads,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=CLEAN_ENVIRONMENT,
+                start_new_session=True,
+            )
+            yield writes, writer.pid
+        except OSError as error:
+            raise _start_error(f"the log cannot be written: {error}") from error
+        finally:
+            os.close(reads)
+            os.close(writes)
+
+    def _terminal_of(self, spec: ContainerSpec) -> HeldTerminal | None:
+        if not spec.stdin and not spec.tty:
+            return None
+        from dray.kubelet.runtime.process_terminals import HeldTerminal
+
+        output = RotatingLog(str(spec.log_path), self._log_limits.max_bytes, self._log_limits.max_files)
+        return HeldTerminal(output, spec.name, tty=spec.tty, stdin_once=spec.stdin_once)
 
     def _pid_of(self, pod: Pod, container: str) -> int:
         try:
@@ -349,8 +408,16 @@ class ProcessRuntime(RuntimeWithoutImages):
         if _exit_code(folder) is None and _start_time(state["pid"]) != state["start"]:
             return None
         ended = self._follow_log(Path(state["log"])) if "log" in state else lambda: None
+        writer, begun = state.get("logWriter", (0, ""))
         container = ProcessContainer(
-            state["id"], state["startedAt"], state["pid"], folder, self._clock, ended=ended, place=state.get("place")
+            state["id"],
+            state["startedAt"],
+            state["pid"],
+            folder,
+            self._clock,
+            ended=ended,
+            place=state.get("place"),
+            log_writer=writer if writer and _start_time(writer) == begun else 0,
         )
         return container, state["attempt"]
 
@@ -417,6 +484,7 @@ class _WaitingProcess:
     pid: int
     tell: int
     told: bytes
+    log_writer: int
 
     def become(self) -> None:
         with open(self.tell, "wb") as pipe, contextlib.suppress(BrokenPipeError):
@@ -540,13 +608,7 @@ async def _until_gone(pid: int, folder: Path) -> int | None:
         return None
     try:
         if _start_time(pid) == state["start"]:
-            ended = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            loop.add_reader(descriptor, ended.set)
-            try:
-                await ended.wait()
-            finally:
-                loop.remove_reader(descriptor)
+            await _until_ready(descriptor)
         return _reap(pid)
     finally:
         os.close(descriptor)
@@ -610,12 +672,36 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def _terminal_of(spec: ContainerSpec) -> HeldTerminal | None:
-    if not spec.stdin and not spec.tty:
-        return None
-    from dray.kubelet.runtime.process_terminals import HeldTerminal
+def _remove_logs_before_the_last(spec: ContainerSpec) -> None:
+    """Of the attempts before this one the last one's output can be asked for."""
+    for path in spec.log_path.parent.glob("*.log"):
+        if path.stem.isdecimal() and int(path.stem) < spec.attempt - 1:
+            for each in (str(path), times_path(str(path)), *full_files(str(path))):
+                Path(each).unlink(missing_ok=True)
 
-    return HeldTerminal(spec.log_path, tty=spec.tty, stdin_once=spec.stdin_once)
+
+async def _until_written(log_writer: int) -> None:
+    """Waits until all output of a container is in its log, and reaps what wrote it."""
+    if not log_writer:
+        return
+    with contextlib.suppress(ProcessLookupError, TimeoutError):
+        descriptor = os.pidfd_open(log_writer)
+        try:
+            async with asyncio.timeout(_LAST_OUTPUT_WITHIN_S):
+                await _until_ready(descriptor)
+            _reap(log_writer)
+        finally:
+            os.close(descriptor)
+
+
+async def _until_ready(descriptor: int) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def _usable_cpus(spec: ContainerSpec) -> set[int]:

@@ -9,9 +9,9 @@ import os
 import pty
 import struct
 import termios
-from pathlib import Path
 
 from dray.http.tunnel import MAX_HELD, HeldBytes
+from dray.kubelet.runtime.log_writer import RotatingLog
 from dray.kubelet.streams.command_streams import CommandStreams
 
 # Of the output that an attached client has not taken; one that falls further behind is sent away.
@@ -21,8 +21,9 @@ MOST_BEHIND = 1024 * 1024
 class HeldTerminal:
     """With `tty` a terminal for all three streams, else a pipe to the standard input; output without a terminal goes to the log by itself."""
 
-    def __init__(self, log_path: Path, *, tty: bool, stdin_once: bool) -> None:
-        self._log_path = log_path
+    def __init__(self, output: RotatingLog, name: str, *, tty: bool, stdin_once: bool) -> None:
+        self._output = output
+        self._name = name
         self._stdin_once = stdin_once
         self._watchers: set[HeldBytes] = set()
         self._reading: asyncio.Task[None] | None = None
@@ -34,7 +35,7 @@ class HeldTerminal:
         """The container has its end now."""
         os.close(self.theirs)
         if self.has_terminal:
-            self._reading = asyncio.create_task(self._read(), name=f"terminal of {self._log_path.parent.name}")
+            self._reading = asyncio.create_task(self._read(), name=f"terminal of {self._name}")
 
     def close(self) -> None:
         if self._reading is not None:
@@ -46,9 +47,10 @@ class HeldTerminal:
             self._ours = -1
 
     async def _read(self) -> None:
-        with self._log_path.open("ab", buffering=0) as log_file:
+        with contextlib.closing(self._output):
             while data := await self._piece():
-                log_file.write(data)
+                with contextlib.suppress(OSError):  # the disk may be full
+                    self._output.write(data)
                 for watcher in list(self._watchers):
                     if not watcher.offer(data):
                         watcher.end()

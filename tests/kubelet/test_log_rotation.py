@@ -1,0 +1,218 @@
+"""Logs of containers that write more than one file may hold."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from dray.clock import RealClock
+from dray.kubelet import log_files
+from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log, read_times, times_file
+from dray.kubelet.runtime.log_writer import RotatingLog, full_files
+from dray.kubelet.runtime.process import LogLimits, ProcessRuntime
+from tests.kubelet.test_process_runtime import POD, a_spec, start
+
+
+async def content(path, is_written=lambda: False, **asked):
+    return b"".join([chunk async for chunk in read_log(path, LogRequest(**asked), is_written)])
+
+
+def all_files(path):
+    return [*map(Path, full_files(str(path))), path]
+
+
+def names(folder):
+    return sorted(each.name for each in folder.iterdir())
+
+
+# --- files
+
+
+def test_a_full_file_gets_a_number_and_the_oldest_goes(tmp_path):
+    log = RotatingLog(str(tmp_path / "0.log"), 8, 3)
+    for number in range(6):
+        log.write(b"line %d\n" % number)
+    assert names(tmp_path) == ["0.log", "0.log.4", "0.log.5"]
+    assert [(tmp_path / each).read_bytes() for each in names(tmp_path)] == [b"line 5\n", b"line 3\n", b"line 4\n"]
+
+
+@pytest.mark.parametrize("piece", [1, 3, 10, 100])
+def test_lines_stay_whole_and_nothing_is_lost(tmp_path, piece):
+    written = b"".join(b"%d\n" % 7**number for number in range(20))
+    log = RotatingLog(str(tmp_path / "0.log"), 40, 100)
+    for begin in range(0, len(written), piece):
+        log.write(written[begin : begin + piece])
+    files = all_files(tmp_path / "0.log")
+    parts = [each.read_bytes() for each in files]
+    assert b"".join(parts) == written
+    assert len(parts) >= 5
+    assert all(len(part) <= 40 for part in parts)
+    if piece > 20:
+        assert all(part.endswith(b"\n") for part in parts)
+
+
+def test_a_line_that_is_longer_than_a_file_is_cut(tmp_path):
+    log = RotatingLog(str(tmp_path / "0.log"), 4, 100)
+    log.write(b"a\n0123456789\nb\n")
+    files = all_files(tmp_path / "0.log")
+    assert [each.read_bytes() for each in files] == [b"a\n", b"0123", b"4567", b"89\n", b"b\n"]
+
+
+def test_a_negative_size_is_no_limit(tmp_path):
+    RotatingLog(str(tmp_path / "0.log"), -1, 2).write(b"x" * 1000)
+    assert names(tmp_path) == ["0.log"]
+
+
+def test_another_writer_goes_on_where_the_last_one_was(tmp_path):
+    RotatingLog(str(tmp_path / "0.log"), 6, 5).write(b"one\ntwo\nthree\n")
+    RotatingLog(str(tmp_path / "0.log"), 6, 5).write(b"four\n")
+    assert (tmp_path / "0.log").read_bytes() == b"four\n"
+    assert (tmp_path / "0.log.3").read_bytes() == b"three\n"
+
+
+def test_a_long_list_of_times_counts_too(tmp_path):
+    """A line a moment, for days, would make the list longer than the log."""
+    path = tmp_path / "0.log"
+    log = RotatingLog(str(path), 800, 5)
+    log.write(b"a\n")
+    times_file(path).write_text("2 1700000000000000000\n" * 5)
+    log.write(b"b\n")
+    assert names(tmp_path) == ["0.log", "0.log.1"]
+    assert path.read_bytes() == b"b\n"
+
+
+@pytest.mark.parametrize(("max_bytes", "max_files"), [(0, 5), (10, 1)])
+def test_limits_that_make_no_sense(max_bytes, max_files):
+    with pytest.raises(ValueError):
+        LogLimits(max_bytes, max_files)
+
+
+# --- reading
+
+
+@pytest.mark.parametrize("asked", [{}, {"timestamps": True}, {"since_ns": 1}], ids=["plain", "timestamps", "since"])
+async def test_who_follows_sees_all_files_in_order(tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(log_files, "FOLLOW_EVERY_S", 0.001)
+    path = tmp_path / "0.log"
+    log = RotatingLog(str(path), 40, 20)
+    log.write(b"line 0\n")
+    writing = iter(range(1, 60))
+
+    def is_written():
+        # Several files become full between two looks.
+        for number in [number for _, number in zip(range(13), writing, strict=False)]:
+            log.write(b"line %d\n" % number)
+            wrote.append(number)
+        return wrote[-1] < 59
+
+    wrote = [0]
+    found = await content(path, is_written, follow=True, **asked)
+    lines = [line.split(b" ", 1)[1] if "timestamps" in asked else line for line in found.splitlines()]
+    assert lines == [b"line %d" % number for number in range(60)]
+    assert len(full_files(str(path))) > 8
+
+
+async def test_who_follows_too_slowly_goes_on_with_the_oldest_file(tmp_path):
+    path = tmp_path / "0.log"
+    log = RotatingLog(str(path), 8, 3)
+    log.write(b"line 0\n")
+    stream = read_log(path, LogRequest(follow=True), lambda: False)
+    assert await anext(stream) == b"line 0\n"
+    for number in range(1, 10):
+        log.write(b"line %d\n" % number)
+    assert b"".join([chunk async for chunk in stream]) == b"line 7\nline 8\nline 9\n"
+
+
+async def test_the_last_lines_are_those_of_the_newest_file(tmp_path):
+    path = tmp_path / "0.log"
+    RotatingLog(str(path), 16, 3).write(b"one\ntwo\nthree\nfour\nfive\n")
+    assert await content(path, tail_lines=1) == b"five\n"
+    assert await content(path, tail_lines=9) == b"four\nfive\n"
+
+
+async def test_times_of_another_file_do_not_count(tmp_path):
+    path = tmp_path / "0.log"
+    log = RotatingLog(str(path), 1000, 3)
+    times = LogTimesWriter()
+    log.write(b"x" * 900 + b"\n")
+    os.utime(path, ns=(5, 5))
+    times.follow(path)
+    times.look_at(path)
+    assert read_times(path) == [(901, 5)]
+    log.write(b"y" * 200 + b"\n")
+    os.utime(path, ns=(7, 7))
+    times.look_at(path)
+    times.close()
+    assert read_times(path) == [(201, 7)]
+    # As if it had been recorded just before the file was replaced.
+    times_file(path).write_text("901 5\n201 7\n")
+    assert read_times(path) == [(201, 7)]
+
+
+async def test_a_list_of_times_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
+    path = tmp_path / "0.log"
+    path.write_bytes(b"\n" * 5000)
+    times_file(path).write_text("10 1\n")
+    reads = []
+    read = log_files.read_times
+    monkeypatch.setattr(log_files, "read_times", lambda path: reads.append(path) or read(path))
+    assert (await content(path, timestamps=True)).count(b"\n") == 5000
+    assert len(reads) == 1
+
+
+# --- containers
+
+
+FLOOD = "import sys\nfor i in range(60000): sys.stdout.write(f'{i:09d}\\n')"
+LIMITS = LogLimits(100_000, 3)
+
+
+@pytest.fixture
+async def runtime(tmp_path):
+    runtime = ProcessRuntime(tmp_path, RealClock(), log_limits=LIMITS)
+    yield runtime
+    await runtime.stop_pod("pod-uid")
+
+
+async def test_a_container_that_writes_much_keeps_its_last_lines(runtime, tmp_path):
+    container = await start(runtime, a_spec(tmp_path, sys.executable, "-c", FLOOD))
+    assert (await container.wait()).code == 0
+    path = tmp_path / "logs" / "0.log"
+    kept = all_files(path)
+    assert len(kept) == LIMITS.max_files
+    lines = b"".join(each.read_bytes() for each in kept).splitlines()
+    assert lines == [b"%09d" % number for number in range(60000 - len(lines), 60000)]
+    assert all(each.stat().st_size <= LIMITS.max_bytes for each in kept)
+
+
+async def test_a_container_writes_on_within_its_limits_while_no_agent_runs(runtime, tmp_path):
+    marker = tmp_path / "go"
+    script = f"import os, time\nwhile not os.path.exists('{marker}'): time.sleep(0.01)\n{FLOOD}"
+    await start(runtime, a_spec(tmp_path, sys.executable, "-c", script))
+    await runtime.close()
+    again = ProcessRuntime(tmp_path, RealClock(), log_limits=LIMITS)
+    found, _ = await again.find_container(POD, "c")
+    marker.touch()
+    assert (await found.wait()).code == 0
+    path = tmp_path / "logs" / "0.log"
+    assert path.read_bytes().endswith(b"000059999\n")
+    assert sum(each.stat().st_size for each in path.parent.iterdir() if each.name.startswith("0.log")) <= 300_000
+    await again.close()
+
+
+async def test_a_process_that_outlives_its_container_does_not_keep_it_from_ending(runtime, tmp_path):
+    container = await start(runtime, a_spec(tmp_path, "sh", "-c", "setsid sleep 8 & echo $!; exit 3"))
+    async with asyncio.timeout(6):
+        assert (await container.wait()).code == 3
+    os.kill(int((tmp_path / "logs" / "0.log").read_text()), signal.SIGKILL)
+
+
+async def test_of_earlier_attempts_only_the_last_ones_log_is_kept(runtime, tmp_path):
+    for attempt in range(4):
+        spec = a_spec(tmp_path, sys.executable, "-c", FLOOD, attempt=attempt)
+        await (await start(runtime, spec)).wait()
+    logs = {name.split(".")[0] for name in names(tmp_path / "logs")}
+    assert logs == {"2", "3"}
