@@ -10,8 +10,10 @@ from dray.api import codec
 from dray.api.core import HostPathVolumeSource, Pod
 from dray.client.rest import Answer
 from dray.clock import SimulatedClock
+from dray.kubelet.container_specs import VolumeFolders
 from dray.kubelet.environment import EnvironmentSources
 from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.isolation import available_isolation
 from dray.kubelet.volumes import PodVolumes, host_path
 from tests.builders.manifests import a_container, a_pod
 from tests.waiting import eventually, let_others_run
@@ -143,18 +145,24 @@ async def test_tokens_are_renewed_until_the_pod_has_left(volumes, api):
     assert len(api.asked) == 2
 
 
+@pytest.mark.skipif(isinstance(available_isolation(), str), reason=str(available_isolation()))
 async def test_a_part_of_a_volume_is_mounted_and_nothing_outside(volumes, tmp_path):
     mounts = [{"name": "v0", "mountPath": "/here", "subPath": "inner"}]
     [found] = await mounted(volumes, pod_with({"emptyDir": {}}, mounts=mounts))
-    assert found.folder.name == "inner"
-    found.folder.rmdir()
-    found.folder.symlink_to(tmp_path)
+    inner = tmp_path / "volumes" / "uid" / "v0" / "inner"
+    assert found.folder.samefile(inner)
+    inner.rmdir()
+    inner.symlink_to(tmp_path)
     with pytest.raises(ContainerError, match="must not lead out of the volume"):
         await mounted(volumes, pod_with({"emptyDir": {}}, mounts=mounts))
     mounts[0]["subPath"] = "inner/made/by/root"
     with pytest.raises(ContainerError, match="must not lead out of the volume"):
         await mounted(volumes, pod_with({"emptyDir": {}}, mounts=mounts))
     assert not (tmp_path / "made").exists()
+    mounts[0]["subPath"] = "../out"
+    with pytest.raises(ContainerError, match=r'subPath "\.\./out": must be a relative path'):
+        await mounted(volumes, pod_with({"emptyDir": {}}, mounts=mounts))
+    VolumeFolders(tmp_path / "volumes").remove("uid")
 
 
 def test_folders_of_the_node_are_made_where_the_volume_says_so(tmp_path):

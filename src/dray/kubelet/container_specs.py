@@ -43,6 +43,7 @@ from dray.kubelet.environment import EnvironmentSources, container_environment, 
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 from dray.kubelet.runtime.interface import ContainerSpec, VolumeFiles
+from dray.kubelet.sub_paths import remove_parts
 from dray.kubelet.volumes import PodVolumes, inside, write_file
 
 DEFAULT_MODE = 0o644
@@ -98,7 +99,9 @@ class VolumeFolders:
         return folder
 
     def remove(self, pod_uid: str) -> None:
-        shutil.rmtree(self._root / pod_uid, ignore_errors=True)
+        # What is mounted below the folder is not ours to remove.
+        if remove_parts(self._root / pod_uid):
+            shutil.rmtree(self._root / pod_uid, ignore_errors=True)
 
     def pod_uids(self) -> set[str]:
         return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()

@@ -19,6 +19,7 @@ from dray.api import scheme
 from dray.api.core import Container, HostPathVolumeSource, KeyToPath, Pod, ServiceAccountTokenProjection, Volume
 from dray.atomic_files import make_folder, private_folder
 from dray.client import ApiError, Client, ServerUnreachable
+from dray.kubelet import sub_paths
 from dray.kubelet.environment import CONFIG_ERROR, EnvironmentSources, downward_value
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.interface import VolumeFiles
@@ -47,10 +48,14 @@ class PodVolumes:
     async def mounts(self, pod: Pod, container: Container, sources: EnvironmentSources) -> tuple[VolumeFiles, ...]:
         volumes = {each.name: each for each in pod.spec.volumes}
         found = []
-        for mount in container.volume_mounts:
+        for number, mount in enumerate(container.volume_mounts):
             path = await self._path(pod, container, volumes[mount.name], sources)
             if mount.sub_path:
-                path = await asyncio.to_thread(_below, path, mount.sub_path)
+                # As a kubelet, so that a container that starts again finds the same part.
+                point = self._root / pod.metadata.uid / sub_paths.FOLDER / container.name / str(number)
+                path = await asyncio.to_thread(
+                    sub_paths.mounted_part, path, checked_path(mount.sub_path, "subPath"), point
+                )
             is_writable = volumes[mount.name].empty_dir is not None or volumes[mount.name].host_path is not None
             found.append(
                 VolumeFiles(path, mount.mount_path, is_required=True, is_read_only=mount.read_only or not is_writable)
@@ -228,20 +233,14 @@ def host_path(source: HostPathVolumeSource, volume: str) -> Path:
     return path
 
 
-def inside(folder: Path, path: str) -> Path:
+def checked_path(path: str, what: str) -> str:
     if not path or path.startswith("/") or ".." in path.split("/"):
-        raise ContainerError(CONFIG_ERROR, f'volume item path "{path}": must be a relative path without ".."')
-    return folder / path
-
-
-def _below(folder: Path, sub_path: str) -> Path:
-    """A path inside of a volume, made if it is not there; never one that leads out of it through a link."""
-    path = inside(folder, sub_path)
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise ContainerError(CONFIG_ERROR, f'subPath "{sub_path}": must not lead out of the volume')
-    if not path.exists():
-        path.mkdir(0o755, parents=True)
+        raise ContainerError(CONFIG_ERROR, f'{what} "{path}": must be a relative path without ".."')
     return path
+
+
+def inside(folder: Path, path: str) -> Path:
+    return folder / checked_path(path, "volume item path")
 
 
 def write_file(path: Path, content: bytes, mode: int, group: int | None = None) -> None:

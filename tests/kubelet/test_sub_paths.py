@@ -1,0 +1,142 @@
+"""Parts of volumes: mounted as they were found, whatever a container makes of the volume meanwhile."""
+
+import contextlib
+import ctypes
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from dray.kubelet import sub_paths
+from dray.kubelet.container_specs import VolumeFolders
+from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.isolation import available_isolation
+from dray.kubelet.sub_paths import FOLDER, mounted_part, remove_parts
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+FOUND = available_isolation()
+pytestmark = pytest.mark.skipif(isinstance(FOUND, str), reason=str(FOUND))
+
+
+@pytest.fixture
+def volume(tmp_path):
+    made = tmp_path / "pods" / "uid" / "v"
+    made.mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def point(tmp_path, volume):
+    pod = tmp_path / "pods" / "uid"
+    yield pod / FOLDER / "c" / "0"
+    assert remove_parts(pod)
+
+
+@pytest.fixture
+def secret(tmp_path):
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    (folder / "key").write_text("SECRET")
+    return folder
+
+
+def test_a_folder_a_file_and_what_is_not_there_yet(volume, point):
+    (volume / "file").write_text("here")
+    assert mounted_part(volume, "file", point).read_text() == "here"
+    (volume / "folder").mkdir()
+    (volume / "folder" / "in").touch()
+    assert os.listdir(mounted_part(volume, "./folder/", point)) == ["in"]
+    mounted_part(volume, "new/deep", point).joinpath("made").touch()
+    assert (volume / "new/deep/made").exists()
+
+
+def test_links_within_the_volume_are_followed(volume, point):
+    (volume / "a" / "b").mkdir(parents=True)
+    (volume / "a" / "b" / "in").touch()
+    (volume / "link").symlink_to("a/b")
+    (volume / "a" / "up").symlink_to("../link")
+    assert os.listdir(mounted_part(volume, "a/up", point)) == ["in"]
+
+
+@pytest.mark.parametrize("target", ["/etc", "../../..", "/proc/self/root", "loop", "../secret"])
+def test_links_out_of_the_volume_are_refused(volume, point, target):
+    (volume / "loop").symlink_to(target)
+    for sub_path in ("loop", "loop/made/by/root"):
+        with pytest.raises(ContainerError, match="must not lead out of the volume"):
+            mounted_part(volume, sub_path, point)
+    assert not point.exists()
+
+
+def test_a_link_to_nothing_makes_nothing(volume, point, secret):
+    (volume / "link").symlink_to("nothing")
+    with pytest.raises(ContainerError, match="No such file"):
+        mounted_part(volume, "link/made", point)
+    assert os.listdir(volume) == ["link"]
+
+
+def test_a_link_that_is_put_there_while_the_part_is_mounted_changes_nothing(volume, point, secret, monkeypatch):
+    """Between the moment in which the path is resolved and the mount, the container replaces it."""
+    (volume / "part").mkdir()
+    (volume / "part" / "mine").touch()
+    remove = sub_paths._remove_mount
+
+    def replaced_meanwhile(path: Path) -> None:
+        (volume / "part").rename(volume / "away")
+        (volume / "part").symlink_to(secret)
+        remove(path)
+
+    monkeypatch.setattr(sub_paths, "_remove_mount", replaced_meanwhile)
+    assert os.listdir(mounted_part(volume, "part", point)) == ["mine"]
+    monkeypatch.undo()
+    assert os.listdir(point) == ["mine"]
+
+
+def test_a_container_that_changes_the_path_all_the_time_never_gets_out(volume, point, secret):
+    (volume / "a").mkdir()
+    (volume / "link").symlink_to(secret)
+    names = [os.fsencode(volume / each) for each in ("a", "link")]
+    libc, stop = ctypes.CDLL(None, use_errno=True), threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for _ in range(300):
+            with contextlib.suppress(ContainerError):
+                assert os.listdir(mounted_part(volume, "a", point)) == []
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_volume_stays_when_the_pods_folder_goes(tmp_path, volume, point):
+    on_the_node = tmp_path / "node"
+    (on_the_node / "part").mkdir(parents=True)
+    (on_the_node / "part" / "precious").touch()
+    for number in range(2):
+        mounted_part(on_the_node, "part", point.with_name(str(number)))
+        mounted_part(on_the_node, "part", point.with_name(str(number)))
+    VolumeFolders(tmp_path / "pods").remove("uid")
+    assert not (tmp_path / "pods" / "uid").exists()
+    assert (on_the_node / "part" / "precious").exists()
+    VolumeFolders(tmp_path / "pods").remove("uid")
+
+
+def test_nothing_is_removed_while_a_part_cannot_be_taken_away(tmp_path, volume, point, monkeypatch):
+    on_the_node = tmp_path / "node"
+    (on_the_node / "part").mkdir(parents=True)
+    (on_the_node / "part" / "precious").touch()
+    mounted_part(on_the_node, "part", point)
+
+    def refused(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(sub_paths, "_remove_mount", refused)
+    VolumeFolders(tmp_path / "pods").remove("uid")
+    monkeypatch.undo()
+    assert (on_the_node / "part" / "precious").exists()
+    assert os.listdir(point) == ["precious"]
