@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.api.schemas import schema_for
+from dray.api.schemas import TypeRef, schema_for
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.json_patch import apply_merge
-from dray.apiserver.write.patching.schema_patches import merge_applied, remove_fields, strategic_merge
+from dray.apiserver.write.patching.schema_patches import merge_applied, remove_fields
+from dray.apiserver.write.patching.strategic_merge import BadPatch, ListOfLists, restore_problem, strategic_merge
 
 POD = schema_for("v1", "Pod")
 assert POD is not None
@@ -90,6 +91,91 @@ CONTAINERS = {
 def test_strategic_lists(patch: Any, expected: Any) -> None:
     result = strategic_merge(CONTAINERS, {"spec": {"containers": patch}}, POD)
     assert [(entry["name"], entry.get("image")) for entry in result["spec"]["containers"]] == expected
+
+
+EMPTY_DIRS = {"spec": {"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "a", "image": "1"}]}}
+NO_KEY = "map: map[{}] does not contain declared merge key: name"
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        ({"containers": [{"image": "x", "tty": True}]}, NO_KEY.format("image:x tty:true")),
+        ({"containers": [{"$patch": "delete"}]}, NO_KEY.format("$patch:delete")),
+        ({"containers": [{"$patch": "replace"}, {"image": "z"}]}, NO_KEY.format("image:z")),
+        ({"containers": [{"name": "a", "$patch": "merge"}]}, "merging lists cannot yet be specified in the patch"),
+        ({"containers": [{"name": "a", "$patch": "x"}]}, "unknown patch type: x in map: map[$patch:x name:a]"),
+        ({"$patch": "merge"}, "unknown patch type: merge in map: map[$patch:merge]"),
+        (
+            {"containers": ["x"]},
+            "list element types are not identical: [[map[image:1 name:a]] [x]]",
+        ),
+        ({"$setElementOrder/containers": "x"}, "expected a []interface {}, but received a string"),
+        ({"$setElementOrder/nope": []}, 'unable to find api field in struct PodSpec for the json field "nope"'),
+        (
+            {"$setElementOrder/containers": [{"x": "d"}], "containers": [{"name": "a"}]},
+            NO_KEY.format("x:d"),
+        ),
+        (
+            {"$setElementOrder/containers": [{"name": "d"}], "containers": [{"name": "a", "image": "q"}]},
+            "The order in patch list:\n[map[image:q name:a]]\n doesn't match $setElementOrder list:\n[map[name:d]]\n",
+        ),
+        ({"$setElementOrdercontainers": []}, "invalid patch format of setElementOrder list"),
+        ({"$deleteFromPrimitiveListx": []}, "invalid patch format of primitive list"),
+        ({"$retainKeys": "containers"}, "invalid patch format of retainKeys"),
+        ({"$retainKeys": ["containers"], "volumes": []}, "invalid patch format of retainKeys"),
+    ],
+)
+def test_strategic_patches_that_contradict_themselves(patch: Any, message: str) -> None:
+    with pytest.raises(BadPatch) as bad:
+        strategic_merge(EMPTY_DIRS, {"spec": patch}, POD)
+    assert str(bad.value) == message
+
+
+def test_a_list_of_lists_is_not_merged() -> None:
+    with pytest.raises(ListOfLists):
+        strategic_merge({"spec": {"containers": []}}, {"spec": {"containers": [["x"]]}}, POD)
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        # There is nothing to merge with, and so no key is asked for; validation says what is missing.
+        ({"tolerations": [{"key": "k"}], "hostAliases": [{"hostnames": ["h"]}]}, None),
+        ({"hostAliases": [{"$patch": "delete"}, {"ip": "1"}]}, {"hostAliases": [{"ip": "1"}]}),
+        ({"nodeSelector": {"$patch": "replace", "a": "b"}}, {}),
+        ({"affinity": {"nodeAffinity": {"$patch": "replace"}, "podAffinity": {}}}, {"affinity": {"podAffinity": {}}}),
+    ],
+)
+def test_strategic_values_where_there_were_none(patch: Any, expected: Any) -> None:
+    before: dict[str, Any] = {"spec": {}}
+    assert strategic_merge(before, {"spec": patch}, POD)["spec"] == (patch if expected is None else expected)
+
+
+def test_a_selector_is_merged_though_apply_owns_it_as_a_whole() -> None:
+    deployment = schema_for("apps/v1", "Deployment")
+    assert deployment is not None
+    before = {"spec": {"selector": {"matchLabels": {"a": "b"}}}}
+    merged = strategic_merge(before, {"spec": {"selector": {"matchLabels": {"x": "y"}}}}, deployment)
+    assert merged["spec"]["selector"] == {"matchLabels": {"a": "b", "x": "y"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"containers": "x"}, "cannot restore slice from string"),
+        ({"nodeSelector": ["a"]}, "cannot restore map from slice"),
+        ({"nodeSelector": {"a": 1}}, "cannot convert int64 to string"),
+        ({"nodeSelector": {"a": [1]}}, "unrecognized type: string"),
+        ({"containers": [{"ports": [{"containerPort": "a"}]}]}, "unrecognized type: int32"),
+        ({"priority": 1.5}, "cannot convert float64 to int32"),
+        ({"hostNetwork": 1}, "unrecognized type: bool"),
+        ({"affinity": True}, "cannot restore struct from: bool"),
+        ({"containers": [{"name": None}], "hostNetwork": True, "priority": 1.0}, None),
+    ],
+)
+def test_values_of_another_type_than_their_field(spec: Any, problem: str | None) -> None:
+    assert restore_problem({"spec": spec}, TypeRef("struct", POD.name)) == problem
 
 
 def test_strategic_order() -> None:

@@ -50,3 +50,68 @@ async def test_the_refusal_names_object_and_kind(server: Client) -> None:
         "failed to create typed patch object (default/m; /v1, Kind=ConfigMap): errors:\n"
         "  .data.a: expected string, got &value.valueUnstructured{Value:5}\n  .extra: field not declared in schema"
     )
+
+
+CONFIG = "/api/v1/namespaces/default/configmaps/m"
+DECODING = "error decoding patch: json: cannot unmarshal"
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "status", "message"),
+    [
+        ("json", {"a": 1}, 400, f"{DECODING} object into Go value of type []handlers.jsonPatchOp"),
+        ("json", [1], 400, f"{DECODING} number into Go value of type handlers.jsonPatchOp"),
+        ("json", [{"op": 1}], 400, f"{DECODING} number into Go struct field jsonPatchOp.op of type string"),
+        ("json", [None], 422, "the server rejected our request due to an error in our request"),
+        ("merge", [1], 400, f"{DECODING} array into Go value of type map[string]interface {{}}"),
+        ("strategic-merge", [1], 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        ("strategic-merge", {"data": {"a": 1}}, 422, "cannot convert int64 to string"),
+        ("merge", {"data": {"a": 1}}, 422, "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
+        ("merge", {"kind": "Foo"}, 422, 'no kind "Foo" is registered for version "v1"'),
+        ("merge", {"apiVersion": "a/b/c"}, 422, "unexpected GroupVersion string: a/b/c"),
+        ("merge", {"metadata": {"namespace": "x"}}, 400, "the namespace of the provided object does not match the namespace sent on the request"),
+        ("strategic-merge", {"metadata": {"finalizers": [["a"]]}}, 422, "unrecognized type: string"),
+    ],
+)  # fmt: skip
+async def test_patches_that_fit_no_config_map(server: Client, kind: str, patch: Any, status: int, message: str) -> None:
+    await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"a": "b"}})
+    refused = await server.patch(CONFIG, patch, kind)
+    assert refused.status == status
+    assert message in refused.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch"),
+    [
+        ("strategic-merge", {"kind": "Secret", "apiVersion": "v9"}),
+        ("strategic-merge", {"metadata": {"namespace": None}}),
+        ("merge", {"metadata": {"namespace": None}}),
+    ],
+)
+async def test_patches_that_change_nothing(server: Client, kind: str, patch: Any) -> None:
+    made = await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"a": "b"}})
+    patched = await server.patch(CONFIG, patch, kind)
+    assert (patched.status, patched.body) == (200, made.body)
+
+
+async def test_a_list_of_lists_in_a_strategic_patch_is_refused(server: Client) -> None:
+    found = {"metadata": {"name": "m", "finalizers": ["a.b/c"]}}
+    await server.post("/api/v1/namespaces/default/configmaps", found)
+    refused = await server.patch(CONFIG, {"metadata": {"finalizers": [["a"], ["b"]]}}, "strategic-merge")
+    assert refused.status == 400
+    assert refused.body["message"] == "list element types are not identical: [[a.b/c] [[a] [b]]]"
+
+
+async def test_apply_owns_the_selector_of_a_service_as_a_whole(server: Client) -> None:
+    path = "/api/v1/namespaces/default/services/s"
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    body["spec"]["selector"] = {"app": "web"}  # type: ignore[index]
+    assert (await server.patch(f"{path}?fieldManager=a", body, "apply")).status == 201
+    body["spec"]["selector"] = {"x": "y"}  # type: ignore[index]
+    refused = await server.patch(f"{path}?fieldManager=b", body, "apply")
+    assert refused.status == 409
+    assert refused.body["message"] == 'Apply failed with 1 conflict: conflict with "a": .spec.selector'
+    forced = await server.patch(f"{path}?fieldManager=b&force=true", body, "apply")
+    assert forced.body["spec"]["selector"] == {"x": "y"}
+    owned = {entry["manager"]: entry["fieldsV1"]["f:spec"] for entry in forced.body["metadata"]["managedFields"]}
+    assert ("f:selector" in owned["a"], owned["b"]["f:selector"]) == (False, {})

@@ -36,6 +36,17 @@ def go_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def go_map(value: Any) -> str:
+    """A JSON value the way Go prints its maps: `map[a:1 b:[x y]]`."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{go_map(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_map, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)
+
+
 def _json_error(data: bytes, message: str) -> DecodeError:
     found = _BYTE_OFFSET.search(message)
     text = _BYTE_OFFSET.sub("", message).partition(" - at ")[0]

@@ -43,7 +43,13 @@ class Shaping:
         self.keeps_unknown = keeps_unknown
 
 
-# The place of a value: the place of its holder, and a field name or index. It becomes text only for a message.
+class MapKey(str):
+    """A key of a map in the place of a value: names of fields leave it out."""
+
+    __slots__ = ()
+
+
+# The place of a value: the place of its holder, and a field name, key or index. It becomes text only for a message.
 Place = tuple[Any, str | int] | None
 # Value, the Go type that holds it (messages name it), its place, the run.
 Convert = Callable[[Any, str, Place, Shaping], Any]
@@ -58,13 +64,22 @@ def text_of(place: Place) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
+def _field_of(place: Place) -> str:
+    """The names of the fields on the way to a place."""
+    names: list[str] = []
+    while place is not None:
+        place, step = place
+        if isinstance(step, str) and not isinstance(step, MapKey):
+            names.append(step)
+    return ".".join(reversed(names))
+
+
 def mismatch(value: Any, go: str, place: Place, wanted: str, *, literal: bool = False) -> ShapeError:
     """A value of another type than `wanted`."""
     kind = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
     if literal or (kind == "number" and wanted.startswith("int")):
         kind = f"number {go_json(value)}"
-    path = text_of(place)
-    field = re.sub(r"\[\d+\]", "", path)
+    path, field = text_of(place), _field_of(place)
     where = f"Go struct field {go}.{field}" if go and field else "Go value"
     return ShapeError(f"json: cannot unmarshal {kind} into {where} of type {wanted}", path=path)
 

@@ -16,6 +16,7 @@ from dray.api.scalars import (
     AS_IT_IS,
     SCALARS,
     Convert,
+    MapKey,
     Place,
     Shaping,
     UnknownField,
@@ -245,7 +246,9 @@ def _map_of(item: Convert, text: str, zero: Any) -> Convert:
             raise mismatch(value, go, place, text)
         if item is string and all(type(entry) is str for entry in value.values()):
             return value
-        return {key: item(zero if entry is None else entry, go, (place, key), run) for key, entry in value.items()}
+        return {
+            key: item(zero if entry is None else entry, go, (place, MapKey(key)), run) for key, entry in value.items()
+        }
 
     return _with_single_fields(item, convert) if isinstance(item, StructShape) else convert
 
@@ -265,10 +268,10 @@ def _with_single_fields(item: StructShape, convert: Convert) -> Convert:
                 if field is not None and raw is not None:
                     convert_field, drops, plain_type = field
                     if type(raw) is not plain_type:
-                        raw = convert_field(raw, item.short_name, ((place, key), name), run)
+                        raw = convert_field(raw, item.short_name, ((place, MapKey(key)), name), run)
                     out[key] = {name: raw} if raw or not drops else {}
                     continue
-            out[key] = item({} if entry is None else entry, go, (place, key), run)
+            out[key] = item({} if entry is None else entry, go, (place, MapKey(key)), run)
         return out
 
     return short

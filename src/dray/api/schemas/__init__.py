@@ -3,7 +3,7 @@
 `kubernetes/GROUP.VERSION.json` describes the types of one version of a group, and `kubernetes/resources.json` the resources.
 `scripts/describe_kubernetes.py` writes both from Kubernetes' source. `dray.json` adds the fields that only Dray has.
 
-A type has `fields`, a map from JSON name to one line of words, and `atomic` where apply and strategic merge replace the whole
+A type has `fields`, a map from JSON name to one line of words, and `atomic` where server-side apply replaces the whole
 object. The words of a field are, in this order:
 
 - its protobuf number; `2.1` where the field belongs to an embedded struct with number 2; `-` where it has none
@@ -64,6 +64,7 @@ class FieldSchema:
     is_pointer: bool  # whether absent and zero differ
     list_type: ListType
     list_keys: tuple[str, ...]
+    atomic: bool  # whether server-side apply replaces a map as a whole
     merge_key: str | None  # None: strategic merge replaces the value; "": merges a list of scalars
     retain_keys: bool
     numbers: tuple[int, ...]  # in protobuf: the numbers of the embedded structs around the field, then its own
@@ -223,6 +224,7 @@ def _field(wire: str, line: str) -> FieldSchema:
         is_pointer="pointer" in facts,
         list_type="map" if list_type == "map" else "set" if list_type == "set" else "atomic",
         list_keys=tuple(keys.split(",")) if keys else (),
+        atomic="atomic" in facts,
         merge_key=facts.get("merge"),
         retain_keys="retainKeys" in facts,
         numbers=() if number == "-" else tuple(int(part) for part in number.split(".")),

@@ -233,6 +233,8 @@ class DocumentWriter:
             shown["x-kubernetes-list-type"] = field.list_type
             if field.list_keys:
                 shown["x-kubernetes-list-map-keys"] = list(field.list_keys)
+        if field.atomic:
+            shown["x-kubernetes-map-type"] = "atomic"
         if field.merge_key is not None:
             shown["x-kubernetes-patch-strategy"] = "merge,retainKeys" if field.retain_keys else "merge"
             if field.merge_key:

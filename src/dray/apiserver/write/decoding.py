@@ -157,6 +157,15 @@ def _check_custom_type(tree: Document, body: bytes, expected_version: str, expec
         raise bad_request(f"the kind in the data ({tree['kind']}) does not match the expected kind ({expected_kind})")
 
 
+def unregistered(version: str, kind: str) -> str:
+    """Why this names no kind at all; empty if it names one."""
+    if (version, kind) in known_kinds():
+        return ""
+    if version.count("/") > 1:
+        return f"unexpected GroupVersion string: {version}"
+    return f'no kind "{kind}" is registered for version "{version}" {SCHEME_TEXT}'
+
+
 def check_type(tree: Document, expected_version: str, expected_kind: str) -> None:
     """A body may leave out what it is; what it says must be what the URL says."""
     version, kind = tree.get("apiVersion") or expected_version, tree.get("kind") or expected_kind
@@ -166,8 +175,8 @@ def check_type(tree: Document, expected_version: str, expected_kind: str) -> Non
         if not isinstance(value, str):
             raise bad_request(f"{name} must be a string")
     short = version.rpartition("/")[2]
-    if (version, kind) not in known_kinds():
-        why = f'no kind "{kind}" is registered for version "{version}" {SCHEME_TEXT}'
+    why = unregistered(version, kind)
+    if why:
         raise bad_request(f'{kind} in version "{short}" cannot be handled as a {expected_kind}: {why}')
     if kind == expected_kind:
         raise bad_request(

@@ -214,6 +214,8 @@ def fields_of_struct(schema: OwnershipSchema) -> dict[str, Field]:
 
 
 def _field(entry: FieldSchema) -> Field:
+    if entry.atomic:
+        return LEAF
     return Field(entry.type, "map-list" if entry.list_type == "map" else entry.list_type, entry.list_keys)
 
 

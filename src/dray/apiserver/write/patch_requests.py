@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dray.api.errors import DecodeError
-from dray.api.jsontext import go_json
+from dray.api.jsontext import go_json, go_map
 from dray.api.prepare_for_write import drop_duplicate_owners
 from dray.api.scalars import Shaping
-from dray.api.schemas import StructSchema
+from dray.api.schemas import StructSchema, TypeRef
 from dray.api.scheme import group_version
 from dray.api.shaping import empty_of, shape_of
 from dray.api.yamltext import read_yaml
@@ -22,6 +24,7 @@ from dray.apiserver.request.request_options import (
     APPLY_PATCH,
     JSON_PATCH,
     MERGE_PATCH,
+    STRATEGIC_PATCH,
     WriteOptions,
     patch_type,
     write_options,
@@ -34,6 +37,7 @@ from dray.apiserver.write.decoding import (
     defaulted,
     parse,
     shaped_object,
+    unregistered,
 )
 from dray.apiserver.write.field_sets import OwnershipSchema
 from dray.apiserver.write.managed_fields import Manager, managed_kind, manager_of, owned_update
@@ -47,12 +51,11 @@ from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.json_patch import apply_merge
 from dray.apiserver.write.patching.schema_patches import (
     MOST_PROBLEMS,
-    BadPatch,
     merge_applied,
     remove_fields,
-    strategic_merge,
     typed_problems,
 )
+from dray.apiserver.write.patching.strategic_merge import BadPatch, ListOfLists, restore_problem, strategic_merge
 from dray.store.errors import AlreadyExists
 
 if TYPE_CHECKING:
@@ -60,6 +63,22 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 MAX_ATTEMPTS = 5
+WRONG_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
+
+
+def _answer(tree: Any, error: DecodeError) -> str:
+    return error.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a message shows what came out of a patch, and what is wrong with it."""
+
+    shown: Callable[[Any], str] = go_json
+    problem: Callable[[Any, DecodeError], str] = _answer
+
+
+AS_JSON = Wording()
 
 
 class Patcher:
@@ -83,8 +102,8 @@ class Patcher:
 
         def build(old: Document) -> Document:
             before = from_storage(call.row, call.version, old)
-            tree, shown = apply_to(before)
-            decoded = self._read_result(call, tree, shown, options, before)
+            tree, wording = apply_to(before)
+            decoded = self._read_result(call, tree, wording, options, before)
             document, now = decoded.document, self._core.now()
             self._match(call, document, old)
             document = defaulted(call.row, document, now, has_stored_spec=decoded.has_stored_spec)
@@ -105,44 +124,57 @@ class Patcher:
 
     def _patch_function(
         self, call: ApiCall, media_type: str, options: WriteOptions
-    ) -> Callable[[Document], tuple[Any, Callable[[Any], str]]]:
-        """How to turn a document into the patched one, and how an error message shows what came out."""
-        body, problems = self._parsed(call)
+    ) -> Callable[[Document], tuple[Any, Wording]]:
+        """How to turn a document into the patched one, and the words for what came out."""
+        lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
+        body, problems = self._parsed(call, lead)
         if media_type == JSON_PATCH:
             return self._json_patch(call, body, problems, options)
         if not isinstance(body, dict):
             raise errors.bad_request(
-                f"error decoding patch: json: cannot unmarshal {_kind(body)} into Go value of type map[string]interface {{}}"
+                f"{lead}json: cannot unmarshal {_kind(body)} into Go value of type map[string]interface {{}}"
             )
         if problems:
             self._report(call, problems, options, go_map(body))
         if media_type == MERGE_PATCH:
-            return lambda document: (apply_merge(document, body), _as_json)
+            return lambda document: (apply_merge(document, body), AS_JSON)
         schema = self._schema(call)
         assert isinstance(schema, StructSchema)
+        return self._strategic_patch(call, body, schema)
 
-        def apply(document: Document) -> tuple[Any, Callable[[Any], str]]:
+    def _strategic_patch(
+        self, call: ApiCall, body: Document, schema: StructSchema
+    ) -> Callable[[Document], tuple[Any, Wording]]:
+        def problem(tree: Any, error: DecodeError) -> str:
+            found = restore_problem(tree, TypeRef("struct", schema.name))
+            return found or re.sub(r"Go struct field \S+ of", "Go value of", error.answer)
+
+        wording = Wording(lambda _: go_map(body), problem)
+        # What the patch says that the object is has no effect.
+        identity = {"apiVersion": self._api_version(call), "kind": call.row.kind}
+
+        def apply(document: Document) -> tuple[Any, Wording]:
             try:
-                return strategic_merge(document, body, schema), lambda _: go_map(body)
+                return {**strategic_merge(document, body, schema), **identity}, wording
+            except ListOfLists:
+                raise errors.unprocessable() from None
             except BadPatch as bad:
                 raise errors.bad_request(str(bad)) from None
 
         return apply
 
-    def _parsed(self, call: ApiCall) -> tuple[Any, tuple[str, ...]]:
+    def _parsed(self, call: ApiCall, lead: str) -> tuple[Any, tuple[str, ...]]:
         try:
             body, duplicates = parse(call.request.body, "application/json")
         except DecodeError as error:
-            raise errors.bad_request(f"error decoding patch: {error}") from None
+            raise errors.bad_request(f"{lead}{error}") from None
         return body, tuple(f'duplicate field "{path}"' for path in duplicates)
 
     def _json_patch(
         self, call: ApiCall, body: Any, problems: tuple[str, ...], options: WriteOptions
-    ) -> Callable[[Document], tuple[Any, Callable[[Any], str]]]:
-        if not isinstance(body, list) or any(not isinstance(operation, dict) for operation in body):
-            raise errors.bad_request(
-                f"error decoding patch: json: cannot unmarshal {_kind(body)} into Go value of type jsonpatch.Patch"
-            )
+    ) -> Callable[[Document], tuple[Any, Wording]]:
+        if not isinstance(body, list):
+            raise _undecodable(body, "value of type []handlers.jsonPatchOp")
         if len(body) > json_patch.MAX_OPERATIONS:
             raise ApiError(
                 413,
@@ -150,16 +182,17 @@ class Patcher:
                 f"Request entity too large: The allowed maximum operations in a JSON patch is "
                 f"{json_patch.MAX_OPERATIONS}, got {len(body)}",
             )
-        strange = (*problems, *json_patch.unknown_members(body))
+        operations = [_operation(entry) for entry in body]
+        strange = (*problems, *json_patch.unknown_members(operations))
 
-        def apply(document: Document) -> tuple[Any, Callable[[Any], str]]:
+        def apply(document: Document) -> tuple[Any, Wording]:
             try:
-                result = json_patch.apply(document, body)
+                result = json_patch.apply(document, operations)
             except json_patch.PatchFailed:
                 raise errors.unprocessable() from None
             if strange:
-                self._report(call, strange, options, _as_json(result))
-            return result, _as_json
+                self._report(call, strange, options, go_json(result))
+            return result, AS_JSON
 
         return apply
 
@@ -175,28 +208,34 @@ class Patcher:
         self,
         call: ApiCall,
         tree: Any,
-        shown: Callable[[Any], str],
+        wording: Wording,
         options: WriteOptions,
         before: Document | None = None,
     ) -> Decoded:
         """The patched tree as an object of the kind; raises 422 where it is none. `before` is in shape already."""
         if not isinstance(tree, dict):
             raise _invalid_patch(
-                shown(tree), f"json: cannot unmarshal {_kind(tree)} into Go value of type {call.row.kind}"
+                wording.shown(tree), f"json: cannot unmarshal {_kind(tree)} into Go value of type {call.row.kind}"
             )
         for name, expected in (("apiVersion", self._api_version(call)), ("kind", call.row.kind)):
             if tree.get(name) != expected:
+                self._check_registered(call, tree, wording)
                 check_type(tree, self._api_version(call), call.row.kind)
                 tree = {**tree, name: expected}
         try:
             in_shape = before if is_stored_form(call.row, call.version) else None
             decoded = shaped_object(call.row, call.version, tree, (), in_shape)
         except DecodeError as error:
-            raise _invalid_patch(shown(tree), error.answer) from None
+            raise _invalid_patch(wording.shown(tree), wording.problem(tree, error)) from None
         if decoded.problems:
-            self._report(call, decoded.problems, options, shown(tree))
+            self._report(call, decoded.problems, options, wording.shown(tree))
         drop_duplicate_owners(decoded.document["metadata"], call.warn)
         return decoded
+
+    def _check_registered(self, call: ApiCall, tree: Document, wording: Wording) -> None:
+        version, kind = tree.get("apiVersion") or self._api_version(call), tree.get("kind") or call.row.kind
+        if isinstance(version, str) and isinstance(kind, str) and (why := unregistered(version, kind)):
+            raise _invalid_patch(wording.shown(tree), why)
 
     def _match(self, call: ApiCall, document: Document, old: Document) -> None:
         """A patch does not rename; and it insists on a resourceVersion only if it names one."""
@@ -204,11 +243,8 @@ class Patcher:
         problem = name_problem(metadata, call.name)
         if problem:
             raise errors.bad_request(problem)
-        if call.row.namespaced and metadata.get("namespace") != call.namespace:
-            raise errors.bad_request(
-                f"the namespace of the object ({metadata.get('namespace') or ''}) does not match the namespace on the "
-                f"URL ({call.namespace})"
-            )
+        if call.row.namespaced and metadata.setdefault("namespace", call.namespace) != call.namespace:
+            raise errors.bad_request(WRONG_NAMESPACE)
         if metadata.get("resourceVersion") == old["metadata"]["resourceVersion"]:
             del metadata["resourceVersion"]
 
@@ -294,9 +330,7 @@ class Patcher:
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
             )
         if call.row.namespaced and (metadata.get("namespace") or call.namespace) != call.namespace:
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise errors.bad_request(WRONG_NAMESPACE)
 
     def _applied(
         self, call: ApiCall, config: Document, old: Document, manager: Manager, options: WriteOptions
@@ -312,7 +346,7 @@ class Patcher:
         live = from_storage(row, call.version, old)
         merged = merge_applied(live, config, schema)
         merged = remove_fields(merged, managed_fields.abandoned(owners, manager, fields), schema)
-        decoded = self._read_result(call, merged, _as_json, options, live)
+        decoded = self._read_result(call, merged, AS_JSON, options, live)
         document = decoded.document
         self._match(call, document, old)
         document = to_storage(row, defaulted(row, document, now, has_stored_spec=decoded.has_stored_spec))
@@ -338,7 +372,7 @@ class Patcher:
             )
         kind = managed_kind(row, "")
         fields = managed_fields.applied_fields({"metadata": {}, **config}, self._schema(call), kind)
-        document = self._read_result(call, config, _as_json, options).document
+        document = self._read_result(call, config, AS_JSON, options).document
         metadata = document["metadata"]
         metadata["name"] = call.name
         if call.row.namespaced:
@@ -365,8 +399,19 @@ def _invalid_patch(shown: str, why: str) -> ApiError:
     return errors.invalid("", "", "", [problem])
 
 
-def _as_json(tree: Any) -> str:
-    return go_json(tree)
+def _operation(entry: Any) -> Document:
+    if entry is None:
+        return {}
+    if not isinstance(entry, dict):
+        raise _undecodable(entry, "value of type handlers.jsonPatchOp")
+    for name in ("op", "from", "path"):
+        if not isinstance(entry.get(name, ""), str | None):
+            raise _undecodable(entry[name], f"struct field jsonPatchOp.{name} of type string")
+    return entry
+
+
+def _undecodable(value: Any, target: str) -> ApiError:
+    return errors.bad_request(f"error decoding patch: json: cannot unmarshal {_kind(value)} into Go {target}")
 
 
 def _duplicate_keys(body: bytes) -> str:
@@ -378,14 +423,3 @@ def _duplicate_keys(body: bytes) -> str:
 
 def _kind(value: Any) -> str:
     return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
-
-
-def go_map(value: Any) -> str:
-    """A JSON value the way Go prints its maps: `map[a:1 b:[x y]]`."""
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{key}:{go_map(value[key])}" for key in sorted(value)) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(map(go_map, value)) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
