@@ -262,3 +262,18 @@ def test_a_node_with_more_left_is_nearer(tmp_path: Path) -> None:
     verdict = explained(cluster, tmp_path)
     assert [row["node"] for row in verdict["nodes"]][:2] == ["node-5", "node-2"]
     assert texts(verdict)[0] == "let the pod ask for at most 6 cpu instead of 7 (then node-5 fits)"
+
+
+def test_who_is_told_to_change_a_claim_is_told_that_it_cannot_be_changed_in_place(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    note = "a claim cannot be changed: delete the pod and the claim, and create both again as the advice says"
+    assert explained(cluster, tmp_path)["notes"] == [note]
+    del cluster.pod["metadata"]["uid"]
+    assert note not in explained(cluster, tmp_path)["notes"]
+
+
+def test_advice_about_the_pod_alone_says_nothing_of_claims(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.node["spec"]["unschedulable"] = True
+    assert explained(cluster, tmp_path)["notes"] == []

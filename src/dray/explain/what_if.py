@@ -39,7 +39,10 @@ MOST_KINDS = 16
 MOST_CORRECTIONS = 24
 # How often a search may ask for its deadline before it ends.
 MOST_LOOKS = 4000
-
+# Remedies that change what a claim asks for.
+CHANGES_OF_CLAIMS = frozenset(
+    {"tolerate", "fewer-devices", "capacity-name", "less-capacity", "drop-constraint", "relax-selector"}
+)
 
 Option = ExactDeviceRequest | DeviceSubRequest
 

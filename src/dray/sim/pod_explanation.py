@@ -32,7 +32,7 @@ from dray.explain.reason_codes import (
 from dray.explain.recorded_causes import RecordedCause, unready_devices, why_no_claim
 from dray.explain.request_counts import RequestCounts, count_devices
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal
-from dray.explain.what_if import Remedy, WhatIfContext, all_of, step_limit
+from dray.explain.what_if import CHANGES_OF_CLAIMS, Remedy, WhatIfContext, all_of, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
@@ -326,6 +326,22 @@ class _PodExplainer:
         absent = [name for name, found in kinds.items() if not found]
         return (f"the cluster or dump holds no {', no '.join(absent)}",) if absent else ()
 
+    def _notes_on_changes(self, helps: Sequence[tuple[Remedy, list[str]]]) -> tuple[str, ...]:
+        """The server refuses to change the spec of a claim or of a template; who follows the advice has to know."""
+        is_new = (self._pod.metadata.namespace, self._pod.metadata.name) in self._options.new_pods
+        if (
+            is_new
+            or self._pod.status.nominated_node_name
+            or not any(CHANGES_OF_CLAIMS & set(remedy.code.split("+")) for remedy, _ in helps)
+        ):
+            return ()
+        which = (
+            "template" if any(row.resource_claim_template_name for row in self._pod.spec.resource_claims) else "claim"
+        )
+        return (
+            f"a {which} cannot be changed: delete the pod and the {which}, and create both again as the advice says",
+        )
+
     def _notes_on_claims(self) -> tuple[str, ...]:
         is_new = (self._pod.metadata.namespace, self._pod.metadata.name) in self._options.new_pods
         if is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
@@ -516,7 +532,7 @@ class _PodExplainer:
             headline,
             helps=tuple(remedy for remedy, _ in helps),
             nodes=tuple(verdicts),
-            notes=(*self._notes(), *self._notes_on_claims()),
+            notes=(*self._notes(), *self._notes_on_claims(), *self._notes_on_changes(helps)),
         )
 
 
