@@ -208,6 +208,9 @@ def _base64(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
+_AFFINITY_S = 10800
+
+
 def _service(document: Document, now: str) -> Document:
     """Defaults of a service. Its cluster IP comes from admission."""
     spec = _inner(document, "spec")
@@ -220,6 +223,18 @@ def _service(document: Document, now: str) -> Document:
         made = {"internalTrafficPolicy": "Cluster", **made}
     if made.get("ports"):
         made["ports"] = _each(made["ports"], with_target)
+    if made["sessionAffinity"] == "ClientIP":
+        client = (made.get("sessionAffinityConfig") or {}).get("clientIP") or {}
+        made["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _AFFINITY_S, **client}}
+    elif made["sessionAffinity"] == "None":
+        made.pop("sessionAffinityConfig", None)
+    if made["type"] == "LoadBalancer" and made.get("allocateLoadBalancerNodePorts") is None:
+        made["allocateLoadBalancerNodePorts"] = True
+    is_external = made["type"] in ("LoadBalancer", "NodePort") or (
+        made["type"] == "ClusterIP" and made.get("externalIPs")
+    )
+    if is_external and not made.get("externalTrafficPolicy"):
+        made["externalTrafficPolicy"] = "Cluster"
     return {**document, "spec": made}
 
 

@@ -240,6 +240,33 @@ def namespace_update(new: Document, old: Document, setting: Setting) -> Document
     return new
 
 
+def service_update(new: Document, old: Document, setting: Setting) -> Document:
+    """A Service that changes its type loses the fields that only the old type has, unless the update changes them."""
+    spec, before = dict(new.get("spec") or {}), old.get("spec") or {}
+    kind, was = spec.get("type") or "ClusterIP", before.get("type") or "ClusterIP"
+    stale: list[str] = []
+    if was == "LoadBalancer" != kind:
+        stale += ["allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"]
+    if was in _ON_NODES and kind not in _ON_NODES:
+        ports = spec.get("ports") or []
+        if [port.get("nodePort") for port in ports] == [port.get("nodePort") for port in before.get("ports") or ()]:
+            spec["ports"] = [{key: value for key, value in port.items() if key != "nodePort"} for port in ports]
+        if not spec.get("externalIPs"):
+            stale.append("externalTrafficPolicy")
+    elif before.get("externalIPs") and not spec.get("externalIPs") and kind not in _ON_NODES:
+        stale.append("externalTrafficPolicy")
+    if kind == "ExternalName" != was:
+        stale.append("internalTrafficPolicy")
+    for field in stale:
+        if spec.get(field) == before.get(field):
+            spec.pop(field, None)
+    new["spec"] = spec
+    return plain_update(new, old, setting)
+
+
+_ON_NODES = ("LoadBalancer", "NodePort")
+
+
 def job_create(document: Document, setting: Setting) -> Document:
     """A job finds its pods by its own UID, unless it says otherwise."""
     spec = dict(document.get("spec") or {})
@@ -397,7 +424,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("", "Namespace"): Strategy(
         namespace_create, namespace_update, status_only, STATUS_FIELDS, SPEC_FIELDS, returns_deleted=None
     ),
-    ("", "Service"): replace(with_status(plain_create, plain_update, {"loadBalancer": {}}), returns_deleted=None),
+    ("", "Service"): replace(with_status(plain_create, service_update, {"loadBalancer": {}}), returns_deleted=None),
     ("", "ServiceAccount"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("", "Node"): Strategy(plain_create, keeping_status(plain_update), node_status, STATUS_FIELDS, SPEC_FIELDS),
     ("", "ResourceQuota"): replace(with_status(plain_create, plain_update), returns_deleted=None),

@@ -1,11 +1,10 @@
-"""Rules for the smaller core kinds: Node, Lease, Service and PriorityClass."""
+"""Rules for the smaller core kinds: Node, Lease and PriorityClass."""
 
 from __future__ import annotations
 
 from dray.api import names
 from dray.validation.errors import Document, Errors
-from dray.validation.formats import IMMUTABLE, check_reachable_ip
-from dray.validation.pod_fields import PROTOCOLS
+from dray.validation.formats import IMMUTABLE
 from dray.validation.quotas import check_amount
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -56,32 +55,6 @@ def check_lease(document: Document, errors: Errors) -> None:
         errors.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
         errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-
-
-SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-
-
-def check_service(new: Document, old: Document | None, errors: Errors) -> None:
-    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
-    kind, ports = spec.get("type") or "", spec.get("ports") or []
-    if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
-        errors.required("spec.ports")
-    for i, port in enumerate(ports):
-        here, name, number = f"spec.ports[{i}]", port.get("name") or "", port.get("port") or 0
-        if not name and len(ports) > 1:
-            errors.required(f"{here}.name")
-        elif name:
-            errors.each_invalid(f"{here}.name", name, names.label_problems(name))
-        if not 0 < number < 1 << 16:
-            errors.invalid(f"{here}.port", number, "must be between 1 and 65535, inclusive")
-        if (protocol := port.get("protocol") or "TCP") not in PROTOCOLS:
-            errors.not_supported(f"{here}.protocol", protocol, PROTOCOLS)
-    # Addresses that an earlier version took may stay.
-    for i, address in enumerate(spec.get("externalIPs") or ()):
-        if address not in (before.get("externalIPs") or ()):
-            check_reachable_ip(address, f"spec.externalIPs[{i}]", errors)
-    if kind and kind not in SERVICE_TYPES:
-        errors.not_supported("spec.type", kind, SERVICE_TYPES)
 
 
 HIGHEST_PRIORITY = 1_000_000_000

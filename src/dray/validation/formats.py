@@ -289,6 +289,18 @@ def check_interface_address(text: str, path: str, errors: Errors) -> None:
         errors.invalid(path, text, f'must be in canonical form ("{canonical}")')
 
 
+def check_network(text: str, path: str, errors: Errors) -> bool:
+    """A range of addresses, as fields take it that are older than the strict rule: host bits may be set."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+        return False
+    if "/" not in text:
+        errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+    return "/" in text
+
+
 def check_quantity_sign(text: str, path: str, errors: Errors, *, positive: bool) -> None:
     amount = Quantity.parse(text)
     if positive and amount.nanos <= 0:

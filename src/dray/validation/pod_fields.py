@@ -39,7 +39,7 @@ def check_ports(ports: list[Document], path: str, errors: Errors) -> None:
     for i, port in enumerate(ports):
         here, name = f"{path}[{i}]", port.get("name") or ""
         if name:
-            errors.each_invalid(f"{here}.name", name, _port_name_problems(name))
+            errors.each_invalid(f"{here}.name", name, port_name_problems(name))
             if name in seen:
                 errors.duplicate(f"{here}.name", name)
             seen.add(name)
@@ -47,13 +47,26 @@ def check_ports(ports: list[Document], path: str, errors: Errors) -> None:
             errors.required(f"{here}.containerPort")
         for field in ("containerPort", "hostPort"):
             number = port.get(field) or 0
-            if number and not 0 < number < 1 << 16:
-                errors.invalid(f"{here}.{field}", number, "must be between 1 and 65535, inclusive")
+            if number:
+                check_port_number(number, f"{here}.{field}", errors)
         if (protocol := port.get("protocol") or "TCP") not in PROTOCOLS:
             errors.not_supported(f"{here}.protocol", protocol, PROTOCOLS)
 
 
-def _port_name_problems(name: str) -> Iterator[str]:
+def check_port_number(number: int, path: str, errors: Errors) -> None:
+    if not 0 < number < 1 << 16:
+        errors.invalid(path, number, "must be between 1 and 65535, inclusive")
+
+
+def check_port(port: int | str, path: str, errors: Errors) -> None:
+    """The number of a port, or the name that a container gives it."""
+    if isinstance(port, int):
+        check_port_number(port, path, errors)
+    else:
+        errors.each_invalid(path, port, port_name_problems(port))
+
+
+def port_name_problems(name: str) -> Iterator[str]:
     if len(name) > 15:
         yield "must be no more than 15 characters"
     if not name.isascii() or not all(c.isdigit() or c.islower() or c == "-" for c in name):

@@ -12,7 +12,7 @@ from dray.api.quantity import Quantity
 from dray.validation import pod_fields
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.quotas import QUOTA_NAMES, check_amount, is_extended
+from dray.validation.quotas import STANDARD_NAMES, check_amount, is_extended
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -217,13 +217,15 @@ def _check_against_limit(name: str, amount: str, limit: str | None, path: str, e
         errors.invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
 
 
+CONTAINER_NAMES = ("cpu", "memory", "ephemeral-storage")
+
+
 def _check_resource_name(name: str, path: str, errors: Errors) -> None:
     errors.each_invalid(f"{path}[{name}]", name, names.qualified_name_problems(name))
-    if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage") and not name.startswith("hugepages-"):
+    if "/" not in name and name not in CONTAINER_NAMES and not name.startswith("hugepages-"):
         errors.invalid(f"{path}[{name}]", name, "must be a standard resource for containers")
 
 
-STANDARD_NAMES = QUOTA_NAMES | {"storage"}
 POD_LEVEL_NAMES = ("cpu", "hugepages-", "memory")
 
 

@@ -35,6 +35,7 @@ QUOTA_NAMES = COUNTS | frozenset(
         "limits.ephemeral-storage",
     ]
 )
+STANDARD_NAMES = QUOTA_NAMES | {"storage"}
 _POD_AMOUNTS = frozenset(["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"])
 # Scope to the names that make sense with it.
 SCOPES = {
@@ -46,6 +47,12 @@ SCOPES = {
     "CrossNamespacePodAffinity": _POD_AMOUNTS,
     "VolumeAttributesClass": frozenset(["persistentvolumeclaims", "requests.storage"]),
 }
+# Scopes that a pod has or has not.
+_PLAIN_SCOPES = frozenset(["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"])
+_PLAIN_RULE = (
+    "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
 OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -61,16 +68,29 @@ def check_quota(document: Document, old: Document | None, errors: Errors) -> Non
 
 def _check_hard(hard: Document, errors: Errors) -> None:
     for name, amount in hard.items():
-        path = f"spec.hard[{name}]"
-        errors.each_invalid(path, name, names.qualified_name_problems(name))
-        if "/" not in name and name not in QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
-            errors.invalid(path, name, "must be a standard resource for quota")
+        path, problems = f"spec.hard[{name}]", names.qualified_name_problems(name)
+        errors.each_invalid(path, name, problems)
+        if "/" not in name:
+            _check_standard(name, path, errors, is_name=not problems)
         check_amount(name, amount, path, errors)
 
 
+def _check_standard(name: str, path: str, errors: Errors, *, is_name: bool) -> None:
+    is_huge = name.startswith(("hugepages-", "requests.hugepages-"))
+    if is_name and not is_huge and name not in STANDARD_NAMES:
+        errors.invalid(path, name, "must be a standard resource type or fully qualified")
+    if not is_huge and name not in QUOTA_NAMES:
+        errors.invalid(path, name, "must be a standard resource for quota")
+
+
+def is_standard(name: str) -> bool:
+    """A resource that Kubernetes knows without a domain."""
+    return name in STANDARD_NAMES or name.startswith("hugepages-")
+
+
 def is_extended(name: str) -> bool:
-    """Of a device plugin or the like: no resource of Kubernetes' own."""
-    return "/" in name and "kubernetes.io/" not in name
+    """Of a device plugin or the like: no resource of Kubernetes' own, and no request for one."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def check_amount(name: str, amount: str, path: str, errors: Errors) -> None:
@@ -88,8 +108,9 @@ def _check_scopes(spec: Document, errors: Errors) -> None:
     for scope in scopes:
         if scope not in SCOPES:
             errors.invalid("spec.scopes", scopes, "unsupported scope")
+            continue
         for name in limited:
-            if name not in SCOPES.get(scope, ()):
+            if name not in SCOPES[scope]:
                 errors.invalid("spec.scopes", scopes, "unsupported scope applied to resource")
     for pair in OPPOSITES:
         if set(pair) <= set(scopes):
@@ -102,6 +123,8 @@ def _check_selector(selector: Document, errors: Errors) -> None:
         scope, operator, values = entry.get("scopeName") or "", entry.get("operator") or "", entry.get("values") or []
         if scope not in SCOPES:
             errors.invalid(f"{path}.scopeName", scope, "unsupported scope")
+        if scope in _PLAIN_SCOPES and operator != "Exists":
+            errors.invalid(f"{path}.operator", operator, _PLAIN_RULE)
         if operator in ("In", "NotIn") and not values:
             errors.required(
                 f"{path}.values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"

@@ -98,8 +98,11 @@ class ServiceAddresses(AdmissionPlugin):
         document, old = admission.document, admission.old
         spec = document.setdefault("spec", {})
         if spec.get("type") == "ExternalName":
-            for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            # A Service that had an address gives it back; a new one must not name one.
+            for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy") if old is not None else ():
                 spec.pop(field, None)
+            if spec.get("clusterIP"):
+                spec["clusterIPs"] = spec.get("clusterIPs") or [spec["clusterIP"]]
             return
         self._keep(spec, (old or {}).get("spec") or {})
         address = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
@@ -110,6 +113,8 @@ class ServiceAddresses(AdmissionPlugin):
         if before.get("clusterIP") and not spec.get("clusterIP"):
             spec["clusterIP"] = before["clusterIP"]
             spec["clusterIPs"] = before.get("clusterIPs") or [before["clusterIP"]]
+        elif before.get("clusterIP") and spec.get("clusterIPs") == before.get("clusterIPs"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _problems(self, address: str, key: str) -> Iterator[str]:
         try:
@@ -118,7 +123,7 @@ class ServiceAddresses(AdmissionPlugin):
             yield "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
             return
         if parsed.version == 4 and parsed not in SERVICE_RANGE:
-            yield f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range {SERVICE_RANGE}"
+            yield f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_RANGE}"
         elif not self._book.is_free(address, key):
             yield f"failed to allocate IP {address}: provided IP is already allocated"
 
@@ -132,7 +137,7 @@ class ServiceAddresses(AdmissionPlugin):
         if spec.get("type") == "ExternalName" or address == before:
             return
         if before:
-            raise _refused(admission, ["may not change once set"])
+            raise _refused(admission, ["may not change once set"], "spec.clusterIPs[0]")
         if not address or address == HEADLESS:
             return
         problems = list(self._problems(address, _key(admission)))
@@ -153,9 +158,9 @@ def _set_address(spec: dict[str, Any], address: str) -> None:
     spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
 
 
-def _refused(admission: Admission, problems: list[str]) -> ApiError:
+def _refused(admission: Admission, problems: list[str], path: str = "spec.clusterIPs") -> ApiError:
     spec = (admission.document or {}).get("spec") or {}
     sent = spec.get("clusterIPs") or [spec.get("clusterIP")]
     value = msgspec.json.encode(sent).decode()
-    found = [OptionError("Invalid", "spec.clusterIPs", f"Invalid value: {value}: {text}") for text in problems]
+    found = [OptionError("Invalid", path, f"Invalid value: {value}: {text}") for text in problems]
     return invalid("", "Service", admission.name, found)
