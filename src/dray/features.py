@@ -101,6 +101,7 @@ GATES: dict[str, Gate] = {
         _gate("PodLevelResources", "1.32 ALPHA off, 1.34 BETA on"),
         _gate("InPlacePodVerticalScaling", "1.27 ALPHA off, 1.33 BETA on, 1.35 GA on locked"),
         _gate("InPlacePodLevelResourcesVerticalScaling", "1.35 ALPHA off, 1.36 BETA on", "PodLevelResources"),
+        _gate("PodTopologyLabelsAdmission", "1.33 ALPHA off, 1.35 BETA on"),
         _gate("SchedulerPopFromBackoffQ", "1.33 BETA on"),
         _gate("NominatedNodeNameForExpectation", "1.34 ALPHA off, 1.35 BETA on"),
         _gate("WatchList", "1.27 ALPHA off, 1.34 BETA on"),

@@ -171,6 +171,7 @@ WITHOUT_FIELDS = {
     "NodeDeclaredFeatures",
     "InPlacePodVerticalScaling",
     "InPlacePodLevelResourcesVerticalScaling",
+    "PodTopologyLabelsAdmission",
     "SchedulerPopFromBackoffQ",
     "NominatedNodeNameForExpectation",
     "WatchList",

@@ -1,7 +1,13 @@
 """Certificate requests: the server says who asked; approving and signing need the permission for the signer."""
 
+import base64
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from tests.apiserver.admission.world import ADMIN, ALICE, World, grant
 
 CSRS = "certificates.k8s.io:certificatesigningrequests"
@@ -52,3 +58,48 @@ async def test_signing_needs_the_permission_and_other_changes_do_not(world: Worl
     await grant(world, ALICE, signers("sign"))
     assert await world.admit(f"{CSRS}/status", signed, a_certificate_request(), user=ALICE) is not None
     assert await world.admit(f"{CSRS}/status", signed, a_certificate_request(), user=ADMIN) is not None
+
+
+def a_request_for(signer: str, *groups: str) -> dict[str, Any]:
+    names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(names))
+    text = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(Encoding.PEM)
+    return {"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": base64.b64encode(text).decode()}}
+
+
+async def test_nobody_asks_for_a_certificate_of_an_administrator(world: World) -> None:
+    signer = "kubernetes.io/kube-apiserver-client"
+    refused = await world.refused(CSRS, a_request_for(signer, "dev", "system:masters"))
+    assert (refused.code, refused.message) == (
+        403,
+        f'certificatesigningrequests.certificates.k8s.io "r" is forbidden: use of {signer} signer with system:masters '
+        "group is not allowed",
+    )
+    assert await world.admit(CSRS, a_request_for(signer, "dev")) is not None
+    assert await world.admit(CSRS, a_request_for(SIGNER, "system:masters")) is not None
+    for text in ("eA==", "!", "\u00e4"):
+        document = {"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": text}}
+        refused = await world.refused(CSRS, document)
+        assert (refused.code, "failed to parse CSR: " in refused.message) == (403, True)
+
+
+async def test_a_bundle_of_a_signer_needs_the_permission_to_attest(world: World) -> None:
+    bundles = "certificates.k8s.io:clustertrustbundles"
+    bundle = {"metadata": {"name": "b"}, "spec": {"signerName": SIGNER, "trustBundle": "x"}}
+    why = f'user not permitted to attest for signerName "{SIGNER}"'
+    assert (await world.refused(bundles, bundle, user=ALICE)).message.endswith(why)
+    assert (
+        await world.refused(bundles, {**bundle, "spec": {**bundle["spec"], "trustBundle": "y"}}, bundle, user=ALICE)
+    ).code == 403
+    owned = {**bundle, "metadata": {"name": "b", "ownerReferences": [{"uid": "u"}]}}
+    assert await world.admit(bundles, owned, bundle, user=ALICE) == owned
+    free = {"metadata": {"name": "b"}, "spec": {"trustBundle": "x"}}
+    assert await world.admit(bundles, free, user=ALICE) == free
+    await grant(world, ALICE, signers("attest"))
+    assert await world.admit(bundles, bundle, user=ALICE) == bundle
+
+
+async def test_a_condition_of_any_kind_is_for_the_signer(world: World) -> None:
+    marked = a_certificate_request(conditions=[{"type": "Other", "status": "True"}])
+    refused = await world.refused(f"{CSRS}/status", marked, a_certificate_request(), user=ALICE)
+    assert "user not permitted to sign requests" in refused.message

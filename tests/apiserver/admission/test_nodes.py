@@ -183,3 +183,22 @@ async def test_a_node_reports_the_capacity_of_volume_claims_and_nothing_else(wor
     lost = claim | {"status": {"phase": "Lost"}}
     error = await world.refused("persistentvolumeclaims/status", lost, old, user=N1)
     assert "not allowed to update fields other than status.quantity" in error.message
+
+
+async def test_a_pod_has_the_zone_and_the_region_of_its_node(world: World) -> None:
+    where = {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}
+    await world.put("Node", "n1", metadata={"labels": {**where, "kubernetes.io/arch": "amd64"}})
+    await world.put("Node", "n2")
+    binding = {"metadata": {"name": "p", "labels": {"a": "b"}}, "target": {"kind": "Node", "name": "n1"}}
+    bound = await world.admit("pods/binding", binding)
+    assert bound is not None
+    assert bound["metadata"]["labels"] == {"a": "b", **where}
+    for target in ({"kind": "Node", "name": "n2"}, {"kind": "Node", "name": "ghost"}, {"name": "n1"}):
+        bound = await world.admit("pods/binding", {**binding, "target": target})
+        assert bound is not None
+        assert bound["metadata"]["labels"] == {"a": "b"}
+    pod = await world.admit(
+        "pods", admitted_pod(nodeName="n1", metadata={"labels": {"topology.kubernetes.io/zone": "x"}})
+    )
+    assert pod is not None
+    assert pod["metadata"]["labels"] == where

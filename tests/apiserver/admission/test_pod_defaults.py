@@ -1,6 +1,9 @@
 """Pods: what is filled in before they are looked at."""
 
-from tests.apiserver.admission.world import World, admitted_pod
+from typing import Any
+
+import pytest
+from tests.apiserver.admission.world import World, admitted_pod, meta
 
 
 async def test_a_plain_pod_is_completed(world: World) -> None:
@@ -86,3 +89,94 @@ async def test_pull_secrets_come_from_the_account_unless_the_pod_has_its_own(wor
         pod = await world.admit("pods", admitted_pod(**spec))
         assert pod is not None
         assert pod["spec"].get("imagePullSecrets") == expected
+
+
+async def test_a_token_volume_that_is_there_is_used(world: World) -> None:
+    volume = {"name": "kube-api-access-own", "emptyDir": {}}
+    pod = await world.admit("pods", admitted_pod(volumes=[volume]))
+    assert pod is not None
+    assert pod["spec"]["volumes"] == [volume]
+    assert [mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]] == ["kube-api-access-own"]
+
+
+async def test_a_pod_that_is_replaced_keeps_its_priority(world: World) -> None:
+    old = admitted_pod(priority=7, preemptionPolicy="Never")
+    pod = await world.admit("pods", admitted_pod(), old)
+    assert pod is not None
+    assert (pod["spec"]["priority"], pod["spec"]["preemptionPolicy"]) == (7, "Never")
+    pod = await world.admit("pods", admitted_pod(priority=8), old)
+    assert pod is not None
+    assert pod["spec"]["priority"] == 8, "for validation to refuse"
+
+
+async def test_pod_groups_have_the_priority_of_their_class(world: World) -> None:
+    groups = "scheduling.k8s.io:podgroups"
+    await world.put("PriorityClass", "high", value=7)
+    made = await world.admit(groups, {"metadata": meta("g"), "spec": {"priorityClassName": "high"}})
+    assert made is not None
+    assert made["spec"] == {"priorityClassName": "high", "priority": 7}
+    made = await world.admit(groups, {"metadata": meta("g")})
+    assert made is not None
+    assert made["spec"] == {"priority": 0}
+    error = await world.refused(groups, {"metadata": meta("g"), "spec": {"priorityClassName": "high", "priority": 1}})
+    assert error.message.endswith(
+        "priority set in the pod group (1) must match the priority computed (7) based on the priority class set in the spec"
+    )
+    error = await world.refused(groups, {"metadata": meta("g"), "spec": {"priorityClassName": "none"}})
+    assert error.message == 'podgroups.scheduling.k8s.io "g" is forbidden: no PriorityClass with name none was found'
+
+
+def with_env(**variable: Any) -> Any:
+    pod = admitted_pod()
+    pod["spec"]["containers"][0]["name"] = "c"
+    pod["spec"]["containers"][0].update(variable)
+    return pod
+
+
+SECRET = {"secretKeyRef": {"name": "other", "key": "k"}}
+NOT_REFERENCED = "is not allowed because service account default does not reference that"
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        (
+            admitted_pod(volumes=[{"name": "v", "secret": {"secretName": "other"}}]),
+            f'volume with secret.secretName="other" {NOT_REFERENCED} secret',
+        ),
+        (
+            with_env(env=[{"name": "E", "valueFrom": SECRET}]),
+            f'container c with envVar E referencing secret.secretName="other" {NOT_REFERENCED} secret',
+        ),
+        (
+            with_env(envFrom=[{"secretRef": {"name": "other"}}]),
+            f'container c with envFrom referencing secret.secretName="other" {NOT_REFERENCED} secret',
+        ),
+        (
+            admitted_pod(imagePullSecrets=[{"name": "other"}]),
+            f'imagePullSecrets[0].name="other" {NOT_REFERENCED} imagePullSecret',
+        ),
+    ],
+)
+async def test_an_account_may_say_which_secrets_its_pods_use(world: World, pod: Any, why: str) -> None:
+    assert await world.admit("pods", pod) is not None
+    enforced = {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}
+    lists = {"secrets": [{"name": "mine"}], "imagePullSecrets": [{"name": "mine"}]}
+    await world.put("ServiceAccount", "default", "ns", metadata=enforced, **lists)
+    error = await world.refused("pods", pod)
+    assert (error.code, error.message) == (403, f'pods "p" is forbidden: {why}')
+    assert (
+        await world.admit("pods", admitted_pod(volumes=[{"name": "v", "secret": {"secretName": "mine"}}])) is not None
+    )
+
+
+async def test_ephemeral_containers_use_no_other_secrets_either(world: World) -> None:
+    enforced = {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}
+    await world.put("ServiceAccount", "default", "ns", metadata=enforced)
+    old = admitted_pod(serviceAccountName="default")
+    extra = {"name": "debug", "env": [{"name": "E", "valueFrom": SECRET}]}
+    new = admitted_pod(serviceAccountName="default", ephemeralContainers=[extra])
+    error = await world.refused("pods/ephemeralcontainers", new, old)
+    assert error.message.startswith('pods "p" is forbidden: ephemeral container debug with envVar E referencing')
+    error = await world.refused("pods/ephemeralcontainers", admitted_pod(ephemeralContainers=[extra]), old)
+    assert error.message == 'pods "p" is forbidden: no service account specified for pod ns/p'

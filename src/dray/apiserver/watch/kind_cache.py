@@ -16,7 +16,7 @@ import contextlib
 import logging
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Protocol
 
@@ -220,6 +220,10 @@ class ObjectLookup(Protocol):
 
     async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]: ...
 
+    async def labels(self, group: str, plural: str, namespace: str, name: str) -> Mapping[str, str]:
+        """Of an object that is large, such as a node; none if there is no such object."""
+        ...
+
     async def stored(self, group: str, plural: str, namespace: str) -> builtins.list[Stored]:
         """The objects of a namespace as they are kept, for those who read them in a thread."""
         ...
@@ -285,6 +289,10 @@ class KindCaches:
 
     async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]:
         return [stored.shared_document() for stored in (await self._fresh(group, plural)).list()]
+
+    async def labels(self, group: str, plural: str, namespace: str, name: str) -> Mapping[str, str]:
+        stored = (await self._fresh(group, plural)).get(namespace, name)
+        return stored.labels() if stored else {}
 
     async def stored(self, group: str, plural: str, namespace: str) -> builtins.list[Stored]:
         return [*(await self._fresh(group, plural)).list(namespace)]

@@ -5,14 +5,19 @@ from dataclasses import dataclass
 
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.watch.kind_cache import ObjectLookup
-from dray.apiserver.write.admission.certificate_plugins import CertificateRequests
+from dray.apiserver.write.admission.certificate_plugins import CertificateRequests, ClusterTrustBundleAttest
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
+from dray.apiserver.write.admission.default_classes import (
+    DefaultIngressClass,
+    DefaultStorageClass,
+    PersistentVolumeClaimResize,
+)
 from dray.apiserver.write.admission.namespace_and_quota_plugins import (
     LimitRanger,
     NamespaceLifecycle,
     ResourceQuotaAdmission,
 )
-from dray.apiserver.write.admission.node_plugins import NodeRestriction, TaintNodesByCondition
+from dray.apiserver.write.admission.node_plugins import NodeRestriction, PodTopologyLabels, TaintNodesByCondition
 from dray.apiserver.write.admission.pod_and_claim_plugins import (
     ClaimFinalizerProtection,
     ClaimStatusAuthorization,
@@ -55,11 +60,16 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield PodSecurity(objects, gates)
     yield Priority(objects)
     yield DefaultTolerationSeconds()
+    yield DefaultStorageClass(objects)
+    yield PersistentVolumeClaimResize(objects)
     yield RuntimeClass(objects)
     yield ClaimStatusAuthorization(authorizer, gates)
     yield ClaimFinalizerProtection()
     yield RbacEscalation(authorizer.rbac, authorizer)
     yield CertificateRequests(authorizer)
+    yield ClusterTrustBundleAttest(authorizer)
+    yield DefaultIngressClass(objects)
+    yield PodTopologyLabels(objects, gates)
     yield ServiceAddresses(surroundings.addresses)
     yield PodResizeValidator(objects)
     yield PolicyChecks()

@@ -1,4 +1,4 @@
-"""Admission plugins for nodes: TaintNodesByCondition and NodeRestriction.
+"""Admission plugins for nodes: TaintNodesByCondition, PodTopologyLabels and NodeRestriction.
 
 The node authorizer (`dray.apiserver.request.authorization.authorizer`) has already looked at names; NodeRestriction looks at
 contents: a node writes only its own Node, the status of its own pods, its own lease, its own CSINode and its own slices, the
@@ -33,9 +33,11 @@ from dray.apiserver.write.admission.chain import (
     UPDATE,
     Admission,
     AdmissionPlugin,
+    KindOfWrite,
     concerns,
     forbidden,
 )
+from dray.features import FeatureGates
 
 RESERVED_LABEL_DOMAIN = "node-restriction.kubernetes.io"
 _ALLOWED_LABELS = frozenset(
@@ -93,6 +95,40 @@ class TaintNodesByCondition(AdmissionPlugin):
         ):
             spec["taints"] = [*taints, dict(NOT_READY_TAINT)]
             admission.document["spec"] = spec
+
+
+TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+class PodTopologyLabels(AdmissionPlugin):
+    """A pod that gets a node has the node's zone and region as labels, so that its containers can be told."""
+
+    name = "PodTopologyLabels"
+
+    def __init__(self, objects: ObjectLookup, gates: FeatureGates) -> None:
+        self._objects = objects
+        self._is_on = gates.enabled("PodTopologyLabelsAdmission")
+
+    def looks_at(self, write: KindOfWrite) -> bool:
+        return self._is_on and write in (KindOfWrite(CREATE, "", "pods"), KindOfWrite(CREATE, "", "pods", "binding"))
+
+    async def mutate(self, admission: Admission) -> None:
+        node = _assigned_node(admission)
+        if not node or admission.document is None:
+            return
+        labels = await self._objects.labels("", "nodes", "", node)
+        found = {label: labels[label] for label in TOPOLOGY_LABELS if label in labels}
+        if found:
+            metadata = admission.document.setdefault("metadata", {})
+            metadata["labels"] = {**mapping(metadata, "labels"), **found}
+
+
+def _assigned_node(admission: Admission) -> str:
+    """Where the pod is created, or bound to."""
+    if admission.attributes.subresource != "binding":
+        return text(admission.document, "spec", "nodeName")
+    target = mapping(admission.document, "target")
+    return text(target, "name") if text(target, "kind") == "Node" else ""
 
 
 # What a node may not change in a pod's status, and how the refusal names it (the first is spelled as in Kubernetes).

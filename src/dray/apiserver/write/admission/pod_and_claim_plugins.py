@@ -34,6 +34,7 @@ from dray.apiserver.write.admission.chain import (
     forbidden,
     row_of,
 )
+from dray.apiserver.write.admission.mountable_secrets import MOUNTABLE_SECRETS, forbidden_secret
 from dray.features import FeatureGates
 
 DEFAULT_ACCOUNT = "default"
@@ -51,27 +52,43 @@ class ServiceAccount(AdmissionPlugin):
         self._new_suffix = new_suffix
 
     def looks_at(self, write: KindOfWrite) -> bool:
-        return write == KindOfWrite(CREATE, "", "pods")
+        return write in (KindOfWrite(CREATE, "", "pods"), KindOfWrite(UPDATE, "", "pods", "ephemeralcontainers"))
 
     async def mutate(self, admission: Admission) -> None:
         spec = mapping(admission.document, "spec")
+        if admission.operation == UPDATE:
+            self._check_secrets(admission, await self._account(admission, text(spec, "serviceAccountName")))
+            return
         if MIRROR_ANNOTATION in mapping(admission.document, "metadata", "annotations"):
             self._check_mirror(admission, spec)
             return
         name = text(spec, "serviceAccountName") or DEFAULT_ACCOUNT
         spec["serviceAccountName"] = spec["serviceAccount"] = name
+        account = await self._account(admission, name)
+        if _wants_token(spec, account):
+            self._mount_token(spec)
+        if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
+            # A copy: the account is shared by all who look at it.
+            spec["imagePullSecrets"] = [dict(secret) for secret in mappings(account, "imagePullSecrets")]
+        self._check_secrets(admission, account)
+
+    async def _account(self, admission: Admission, name: str) -> Document:
         namespace = admission.attributes.namespace
+        if not name:
+            raise forbidden(admission, f"no service account specified for pod {namespace}/{admission.name}")
         account = await self._objects.look("", "serviceaccounts", namespace, name)
         if account is None:
             raise forbidden(
                 admission,
                 f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
             )
-        if _wants_token(spec, account):
-            self._mount_token(spec)
-        if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
-            # A copy: the account is shared by all who look at it.
-            spec["imagePullSecrets"] = [dict(secret) for secret in mappings(account, "imagePullSecrets")]
+        return account
+
+    def _check_secrets(self, admission: Admission, account: Document) -> None:
+        if MOUNTABLE_SECRETS in mapping(account, "metadata", "annotations"):
+            why = forbidden_secret(account, admission.document)
+            if why:
+                raise forbidden(admission, why)
 
     def _check_mirror(self, admission: Admission, spec: Document) -> None:
         """A mirror pod shows what already runs on a node: it has no identity in the cluster."""
@@ -84,7 +101,9 @@ class ServiceAccount(AdmissionPlugin):
                 raise forbidden(admission, "a mirror pod may not use ServiceAccountToken volume projections")
 
     def _mount_token(self, spec: Document) -> None:
-        name = TOKEN_VOLUME_PREFIX + self._new_suffix()
+        volumes = (text(volume, "name") for volume in mappings(spec, "volumes"))
+        own = next((volume for volume in volumes if volume.startswith(TOKEN_VOLUME_PREFIX)), "")
+        name = own or TOKEN_VOLUME_PREFIX + self._new_suffix()
         mounted = False
         for container in (*mappings(spec, "initContainers"), *mappings(spec, "containers")):
             mounts = mappings(container, "volumeMounts")
@@ -93,7 +112,7 @@ class ServiceAccount(AdmissionPlugin):
             mounted = True
             mount = {"name": name, "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}
             container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-        if mounted:
+        if mounted and not own:
             spec["volumes"] = [*(spec.get("volumes") or ()), _token_volume(name)]
 
 
@@ -122,6 +141,7 @@ def _token_volume(name: str) -> Document:
 
 DEFAULT_PREEMPTION_POLICY = "PreemptLowerPriority"
 SCHEDULING_GROUP = "scheduling.k8s.io"
+PODS, CLASSES, GROUPS = ("", "pods", ""), (SCHEDULING_GROUP, "priorityclasses", ""), (SCHEDULING_GROUP, "podgroups", "")
 # Pods of these classes preempt everything else, so they are not for tenants.
 SYSTEM_CLASS_PREFIX = "system-"
 SYSTEM_NAMESPACE = "kube-system"
@@ -134,16 +154,23 @@ class Priority(AdmissionPlugin):
         self._objects = objects
 
     def looks_at(self, write: KindOfWrite) -> bool:
-        is_class = (write.group, write.resource, write.subresource) == (SCHEDULING_GROUP, "priorityclasses", "")
-        return write == KindOfWrite(CREATE, "", "pods") or (is_class and write.operation in (CREATE, UPDATE))
+        kind = (write.group, write.resource, write.subresource)
+        if kind == GROUPS:
+            return write.operation == CREATE
+        return kind in (PODS, CLASSES) and write.operation in (CREATE, UPDATE)
 
     async def mutate(self, admission: Admission) -> None:
-        if concerns(admission, "", "pods"):
-            await self._set_priority(admission)
+        if concerns(admission, *PODS):
+            if admission.operation == CREATE:
+                await self._set_priority(admission)
+            else:
+                _keep_priority(admission)
+        elif concerns(admission, *GROUPS):
+            await self._set_priority_of_group(admission)
 
     async def validate(self, admission: Admission) -> None:
         """Only one class can be what pods without a class get."""
-        if concerns(admission, "", "pods"):
+        if not concerns(admission, *CLASSES):
             return
         if part(admission.document, "globalDefault") is not True:
             return
@@ -174,6 +201,19 @@ class Priority(AdmissionPlugin):
         spec["priority"] = priority
         spec["preemptionPolicy"] = policy
 
+    async def _set_priority_of_group(self, admission: Admission) -> None:
+        spec = mapping(admission.document, "spec")
+        value = part(await self._class_of(admission, spec), "value")
+        priority, given = value if isinstance(value, int) else 0, spec.get("priority")
+        if given is not None and given != priority:
+            raise forbidden(
+                admission,
+                f"priority set in the pod group ({given}) must match the priority computed ({priority}) based on the "
+                "priority class set in the spec",
+            )
+        if admission.document is not None:
+            admission.document["spec"] = {**spec, "priority": priority}
+
     async def _class_of(self, admission: Admission, spec: Document) -> Document | None:
         name = text(spec, "priorityClassName")
         if not name:
@@ -196,6 +236,14 @@ class Priority(AdmissionPlugin):
             if entry.get("globalDefault")
         ]
         return min(found, key=lambda entry: entry.get("value") or 0, default=None)
+
+
+def _keep_priority(admission: Admission) -> None:
+    """A pod that is replaced need not say what the server filled in."""
+    spec, old = mapping(admission.document, "spec"), mapping(admission.old, "spec")
+    for field in ("priority", "preemptionPolicy"):
+        if spec and spec.get(field) is None and old.get(field) is not None:
+            spec[field] = old[field]
 
 
 DEFAULT_TOLERATION_S = 300
