@@ -12,7 +12,33 @@ from dray.clock import SimulatedClock
 from dray.store.errors import StoreUnavailable
 from dray.store.sqlite import SqliteStore
 
+SERVICE = object_key("", "services", "default", "kubernetes")
 ENDPOINTS = object_key("", "endpoints", "default", "kubernetes")
+
+
+async def test_what_somebody_deletes_is_made_again(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    store = SqliteStore(tmp_path / "dray.db", clock)
+    running = await start_server(store, ServerOptions(tmp_path), clock)
+    await running.listen("127.0.0.1", 0)
+    endpoints = await store.get(ENDPOINTS)
+    old = await store.get(SERVICE)
+    assert endpoints is not None
+    assert old is not None
+    await store.delete(SERVICE, old.revision)
+
+    async def is_back() -> bool:
+        await clock.advance(1)
+        return await store.get(SERVICE) is not None
+
+    await eventually(is_back, "the service")
+    new = await store.get(SERVICE)
+    assert new is not None
+    assert json.loads(new.value)["metadata"]["uid"] != json.loads(old.value)["metadata"]["uid"]
+    assert json.loads(new.value)["spec"] == json.loads(old.value)["spec"]
+    assert await store.get(ENDPOINTS) == endpoints
+    await running.stop()
+    await store.close()
 
 
 async def test_a_server_that_cannot_write_its_address_listens_and_writes_it_later(

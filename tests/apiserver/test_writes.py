@@ -213,6 +213,11 @@ async def test_scale(server: Client) -> None:
     assert (await server.patch(f"{sets}/r/scale", {"spec": {"replicas": 2}})).body["spec"]["replicas"] == 2
     assert (await server.send("PUT", f"{sets}/r/scale", scale)).status == 409
     assert (await server.patch(f"{sets}/r/scale", {"spec": {"replicas": -1}})).status == 422
+    table = (await server.get(f"{sets}/r/scale", accept="application/json;as=Table;v=v1;g=meta.k8s.io")).body
+    titles = [column["name"] for column in table["columnDefinitions"]]
+    (row,) = table["rows"]
+    assert dict(zip(titles, row["cells"], strict=True)) == {"Name": "r", "Desired": 2, "Available": 0, "Age": "0s"}
+    assert (table["kind"], row["object"]["metadata"]["name"]) == ("Table", "r")
 
 
 async def test_lost_updates_are_noticed(server: Client) -> None:

@@ -28,7 +28,7 @@ from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
 from dray.apiserver.request.fairness import SEATS
 from dray.apiserver.request.flow_control import FlowControl
-from dray.apiserver.security.api_service import publish_address, publish_when_writable
+from dray.apiserver.security.api_service import keep_address, publish_address, publish_when_writable
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import SERVER_NAMES, Credentials, load_credentials
 from dray.apiserver.security.encryption_config import encrypted
@@ -112,6 +112,8 @@ class RunningServer:
             # Reads can be answered, and writes as soon as the store takes them.
             publishing = asyncio.create_task(publish_when_writable(*address))
             self.server.on_stop(lambda: cancelled(publishing))
+        keeping = asyncio.create_task(keep_address(*address))
+        self.server.on_stop(lambda: cancelled(keeping))
         return url_of("https", found_host, found_port)
 
     async def stop(self) -> None:

@@ -496,9 +496,9 @@ class Server:
 
     async def _scale(self, call: ApiCall) -> Response:
         if call.info.verb == "get":
-            return Response(200, await self._scales.show(call.row, await self._reader.get(call)))
+            return Response(200, await self._scales.show(call, await self._reader.get(call)))
         change = self._scales.replace if call.info.verb == "update" else self._scales.patch
-        return Response(200, await self._scales.show(call.row, await change(call)))
+        return Response(200, await self._scales.show(call, await change(call)))
 
     async def _slice_status(self, call: ApiCall) -> Response:
         return Response(200, encode(await with_status(self.core, (await self._reader.get(call)).document())))

@@ -15,6 +15,7 @@ from dray.store.interface import Store
 
 NAME, NAMESPACE = "kubernetes", "default"
 TRY_AGAIN_S = 1.0
+LOOK_AGAIN_S = 10.0
 
 
 async def publish_address(store: Store, clock: Clock, new_uid: Callable[[], str], host: str, port: int) -> None:
@@ -25,6 +26,18 @@ async def publish_address(store: Store, clock: Clock, new_uid: Callable[[], str]
             await _write(store, key, document, {"uid": new_uid(), "creationTimestamp": rfc3339(clock.now())})
         except (AlreadyExists, Conflict):
             continue  # another server on the same store was quicker
+
+
+async def keep_address(store: Store, clock: Clock, new_uid: Callable[[], str], host: str, port: int) -> None:
+    """Makes again what somebody deletes. What is there is left alone: it may lead to another server."""
+    while True:
+        await clock.sleep(LOOK_AGAIN_S)
+        now = rfc3339(clock.now())
+        with suppress(StoreUnavailable, AlreadyExists):
+            for plural, group, document in _objects(_address(host), port, now):
+                key = object_key(group, plural, document["metadata"].get("namespace", ""), NAME)
+                if await store.get(key) is None:
+                    await _write(store, key, document, {"uid": new_uid(), "creationTimestamp": now})
 
 
 async def publish_when_writable(store: Store, clock: Clock, new_uid: Callable[[], str], host: str, port: int) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dray.api.scheme import Resource
 from dray.apiserver import errors
 from dray.apiserver.core import QUICK, Core, in_thread_if_large
-from dray.apiserver.read.workload_cells import selector_query
+from dray.apiserver.read.workload_cells import age, selector_query
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     MERGE_PATCH,
@@ -35,13 +35,46 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 
+COLUMNS = [
+    {"name": name, "type": kind, "format": "", "description": text, "priority": 0}
+    for name, kind, text in (
+        ("Name", "string", "The name of the scaled object."),
+        ("Desired", "integer", "How many replicas there should be."),
+        ("Available", "integer", "How many replicas there are."),
+        ("Age", "string", "How long ago the scaled object was created."),
+    )
+]
+
+
 class Scales:
     def __init__(self, core: Core, writer: ObjectWriter) -> None:
         self._core = core
         self._writer = writer
 
-    async def show(self, row: Resource, stored: Stored) -> bytes:
-        return await in_thread_if_large(stored.size // QUICK, lambda: encode(scale_of(row, stored.document())))
+    async def show(self, call: ApiCall, stored: Stored) -> bytes:
+        def shown() -> bytes:
+            scale = scale_of(call.row, stored.document())
+            return encode(self._table(call, scale) if call.response_format.kind == "Table" else scale)
+
+        return await in_thread_if_large(stored.size // QUICK, shown)
+
+    def _table(self, call: ApiCall, scale: Document) -> Document:
+        metadata = scale["metadata"]
+        cells = [
+            metadata["name"],
+            scale["spec"]["replicas"],
+            scale["status"]["replicas"],
+            age(metadata.get("creationTimestamp"), self._core.clock.now()),
+        ]
+        api_version = f"meta.k8s.io/{call.response_format.version}"
+        shown = {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": metadata}
+        return {
+            "kind": "Table",
+            "apiVersion": api_version,
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "columnDefinitions": COLUMNS,
+            "rows": [{"cells": cells, "object": shown}],
+        }
 
     async def replace(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "UpdateOptions")
