@@ -66,6 +66,22 @@ def a_tainted_node(cluster: Cluster) -> None:
     cluster.node["spec"]["taints"] = [{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]
 
 
+def a_node_that_is_not_ready(cluster: Cluster) -> None:
+    cluster.node["spec"]["taints"] = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
+
+
+def a_claim_with_as_many_users_as_it_can_have(cluster: Cluster) -> None:
+    held(cluster.claim, "gpu-0")
+    users = [{"resource": "pods", "name": f"user-{n}", "uid": f"uid-user-{n}"} for n in range(256)]
+    cluster.claim["status"]["reservedFor"] = users
+
+
+def a_claim_that_is_being_deleted_under_its_user(cluster: Cluster) -> None:
+    held(cluster.claim, "gpu-0")
+    cluster.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    cluster.claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+
+
 def a_tainted_device(cluster: Cluster) -> None:
     cluster.slice["spec"]["devices"] = [gpu("gpu-0", taints=[{"key": "maintenance", "effect": "NoSchedule"}])]
 
@@ -156,6 +172,21 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
         a_tainted_node,
         "taint dedicated=infra:NoSchedule is not tolerated",
         "add {key: dedicated, value: infra, effect: NoSchedule} to the pod's tolerations",
+    ),
+    (
+        a_node_that_is_not_ready,
+        "the node is not healthy",
+        "find out what is wrong with node node-1: kubectl describe node",
+    ),
+    (
+        a_claim_with_as_many_users_as_it_can_have,
+        "claim default/train-gpu is reserved for 256 users, and a claim can have no more than 256",
+        "give the pod a claim of its own",
+    ),
+    (
+        a_claim_that_is_being_deleted_under_its_user,
+        'resourceclaim "train-gpu" is being deleted; still used by pod default/other',
+        "wait until it is gone, then create it again",
     ),
     (a_tainted_device, "none are tolerated", "tolerate maintenance:NoSchedule"),
     (half_a_pool, f"1 of 2 slices are there, and driver {DRIVER} has to publish the rest", "wait for the driver"),

@@ -36,13 +36,33 @@ class RefusingNode:
         return self.node.metadata.name
 
 
+# Taints of nodes that something is wrong with: a pod that tolerated them would get such a node, and not start there.
+_TROUBLE = frozenset(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "not-ready",
+        "unreachable",
+        "network-unavailable",
+        "out-of-service",
+        "memory-pressure",
+        "disk-pressure",
+        "pid-pressure",
+    )
+)
+
+
+def is_in_trouble(node: Node) -> bool:
+    return any(taint.key in _TROUBLE for taint in node.spec.taints)
+
+
 def node_remedies(pod: Pod, where: RefusingNode, code: str, rows: Sequence[ShortRow]) -> Iterator[Remedy]:
     """Remedies for the one refusal of the node, with this code and these ledger rows that are short."""
     if code == "node-unschedulable":
         spec = replace(where.node.spec, unschedulable=False)
         yield Remedy("uncordon", f"kubectl uncordon {where.name}", (replace(where.node, spec=spec),))
     elif code == "node-taint":
-        yield _tolerating(pod, where.node)
+        if not is_in_trouble(where.node):
+            yield _tolerating(pod, where.node)
     elif code in ("node-affinity", "not-considered"):
         yield from _labelled(pod, where.node)
         yield from _less_selective(pod, where.node)

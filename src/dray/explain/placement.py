@@ -50,6 +50,8 @@ def why_these_devices(claim: str, request: str, devices: Sequence[str], counts: 
     said = f"claim {claim.rpartition('/')[2]}, request {request}: {device_names(devices)}"
     if not would_do:
         return said
+    if not would_do[0]:
+        return f"{said} (none would do now)"
     return f"{said} ({would_do[0]} would do; devices are tried in the order in which they are published)"
 
 

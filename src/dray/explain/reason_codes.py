@@ -69,6 +69,9 @@ CODES: dict[str, ReasonCode] = {
     "claim-being-deleted": ReasonCode(
         "a claim of the pod is being deleted", "wait until it is gone, then create it again"
     ),
+    "claim-full": ReasonCode(
+        "a claim has as many users as it can have", "wait until a user is gone, or give the pod a claim of its own"
+    ),
     "claim-not-owned": ReasonCode("the claim was made for another pod", "delete that claim; a new one is made"),
     "claim-source": ReasonCode("a claim entry names neither a claim nor a template", "name one"),
     "claim-being-allocated": ReasonCode("another pod is getting the claim allocated just now", "wait a moment"),

@@ -17,6 +17,7 @@ from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod, PodAffinit
 from dray.api.dra.pools import device_id
 from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.matching import host_ports, matches_node, matches_requirement, only_names, required_nodes
+from dray.explain.node_remedies import is_in_trouble
 from dray.explain.node_shortage import ShortRow, short_rows
 from dray.explain.what_if import step_limit
 from dray.scheduler.framework.interface import CycleState
@@ -78,7 +79,8 @@ def _taints(on_node: RefusalDetails) -> str:
         for taint in untolerated(on_node.node.node.spec.taints, on_node.pod.spec.tolerations)
         if taint.effect in HARD_EFFECTS
     ]
-    return f"taint {', '.join(found)} is not tolerated by the pod"
+    trouble = "; the node is not healthy" if is_in_trouble(on_node.node.node) else ""
+    return f"taint {', '.join(found)} is not tolerated by the pod{trouble}"
 
 
 def _affinity(on_node: RefusalDetails) -> str:

@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 from dray.allocator import Allocation
 from dray.allocator.node_report import report_on_node
 from dray.api.core import Node, Pod
-from dray.api.dra.claim_users import is_reserved_only_for
+from dray.api.dra.claim_users import MAX_USERS, is_reserved_only_for, may_use, user_names
 from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names, claim_names_of_entries, entries_without_claim
 from dray.api.dra.pod_phase import is_finished
@@ -23,7 +23,7 @@ from dray.api.resource import ResourceClaim
 from dray.explain.alike_nodes import DeviceVerdicts
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
-from dray.explain.node_remedies import RefusingNode, node_remedies
+from dray.explain.node_remedies import RefusingNode, is_in_trouble, node_remedies
 from dray.explain.placement import device_names, why_these_devices, why_this_node
 from dray.explain.reason_codes import (
     FITS,
@@ -244,6 +244,9 @@ class _PodExplainer:
         unready = self._unready_device()
         if unready is not None:
             return self._waits_for(unready)
+        full = self._claim_without_room()
+        if full is not None:
+            return self._waits("claim-full", full)
         self._handle.snapshot.refresh()
         if not len(self._handle.snapshot.nodes):
             return self._waits("no-nodes", "there are no nodes")
@@ -273,8 +276,30 @@ class _PodExplainer:
                 return cause
         return None
 
+    def _claim_without_room(self) -> str | None:
+        """An allocated claim that the scheduler would try to reserve for the pod, and the server would refuse."""
+        for name in claim_names(self._pod):
+            claim = self._world.claims_by_name.get((self._pod.metadata.namespace, name))
+            users = len(claim.status.reserved_for) if claim is not None else 0
+            if claim is not None and users >= MAX_USERS and not may_use(claim, self._pod):
+                where = f"{claim.metadata.namespace}/{name}"
+                return f"claim {where} is reserved for {users} users, and a claim can have no more than {MAX_USERS}"
+        return None
+
+    def _users_of_deleted_claim(self) -> str:
+        """Nobody can have the claim again before these are gone."""
+        for name in claim_names(self._pod):
+            claim = self._world.claims_by_name.get((self._pod.metadata.namespace, name))
+            if claim is not None and claim.metadata.deletion_timestamp is not None:
+                users = list(user_names(claim))
+                more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+                return f"; still used by pod {', '.join(users[:3])}{more}" if users else ""
+        return ""
+
     def _held_back(self, status: PluginStatus) -> PodVerdict:
         code = status.reason_code
+        if code == "claim-being-deleted":
+            return self._waits(code, status.message + self._users_of_deleted_claim())
         if code != "claim-not-created":
             return self._waits(code, status.message)
         for entry in entries_without_claim(self._pod):
@@ -510,6 +535,13 @@ class _PodExplainer:
         single, combined = list(self._remedies(verdicts)), list(self._combined_remedies(verdicts[:IN_DEPTH]))
         return rehearsals.that_help(single) or rehearsals.that_help(combined)
 
+    def _repair(self, nearest: NodeVerdict) -> str:
+        """For a node whose taint says that something is wrong with it; to tolerate the taint would not make the pod run."""
+        state = self._handle.snapshot.nodes.get(nearest.node)
+        if state is None or not is_in_trouble(state.node) or all(row.code != "node-taint" for row in nearest.refusals):
+            return ""
+        return f"find out what is wrong with node {nearest.node}: kubectl describe node {nearest.node}, and the log of its node agent"
+
     def _summed_up(self, verdicts: list[NodeVerdict], profile: SchedulingProfile) -> PodVerdict:
         namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
         total = len(verdicts)
@@ -530,6 +562,7 @@ class _PodExplainer:
             name,
             nearest.code,
             headline,
+            fix=self._repair(nearest),
             helps=tuple(remedy for remedy, _ in helps),
             nodes=tuple(verdicts),
             notes=(*self._notes(), *self._notes_on_claims(), *self._notes_on_changes(helps)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dray.api.dra.claim_users import MAX_USERS
 from dray.api.names import byte_length
 from dray.validation.claims import check_admin_access, check_configs, check_tolerations
 from dray.validation.conditions import check_conditions
@@ -26,7 +27,6 @@ from dray.validation.formats import (
 from dray.validation.node_selector import check_node_selector
 from dray.validation.slices import check_skipped_operations
 
-MAX_RESERVED_FOR = 256
 MAX_RESULTS = 32
 MAX_ALLOCATION_CONFIGS = 64
 MAX_DEVICE_CONDITIONS = 8
@@ -78,8 +78,8 @@ def _admin_results(allocation: Document | None, old: Document | None) -> Iterabl
 
 def _check_reserved_for(users: list[Document], errors: Errors) -> None:
     path = "status.reservedFor"
-    if len(users) > MAX_RESERVED_FOR:
-        errors.too_many(path, len(users), MAX_RESERVED_FOR, declarative=True)
+    if len(users) > MAX_USERS:
+        errors.too_many(path, len(users), MAX_USERS, declarative=True)
         return
     for i, user in enumerate(users):
         for field in ("resource", "name", "uid"):

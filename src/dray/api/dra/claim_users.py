@@ -17,6 +17,8 @@ from dray.api.workloads import PodGroup
 
 GROUP_API, GROUP_RESOURCE, GROUP_KIND = "scheduling.k8s.io", "podgroups", "PodGroup"
 
+# A claim has no more users at a time; so many entries `reservedFor` can hold.
+MAX_USERS = 256
 
 # --- pod groups ------------------------------------------------------------------------------------------------------
 
