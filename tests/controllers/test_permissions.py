@@ -153,6 +153,14 @@ async def test_the_role_of_the_controller_manager_suffices(managed_cluster):
         return await client.find(DEPLOYMENTS, "app", "ns") is None
 
     await cluster.eventually(deployment_gone)
+    # A taint of the node evicts the pods there that do not tolerate it.
+    await client.create(PODS, ns_pod("guest", node="node"))
+    await client.patch(NODES, "node", {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})
+
+    async def guest_leaves():
+        return (await cluster.pod("guest")).metadata.deletion_timestamp
+
+    await cluster.eventually(guest_leaves)
     # A look at the pools, then everything goes.
     request = {"metadata": {"name": "look"}, "spec": {"driver": DRIVER}}
     api = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourcePoolStatusRequest"}

@@ -29,6 +29,7 @@ from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.jobs import JobController
 from dray.controllers.namespaces import NamespaceController
 from dray.controllers.node_lifecycle import NodeLifecycleController
+from dray.controllers.node_taint_eviction import NodeTaintEvictionController
 from dray.controllers.pod_gc import TERMINATED_THRESHOLD, PodGarbageCollector
 from dray.controllers.pool_status import PoolStatusController
 from dray.controllers.replica_sets import ReplicaSetController
@@ -105,6 +106,7 @@ BUILDERS: dict[str, Builder] = {
         context, terminated_threshold=choices.terminated_pods
     ),
     NodeLifecycleController.name: lambda context, *_: NodeLifecycleController(context),
+    NodeTaintEvictionController.name: lambda context, *_: NodeTaintEvictionController(context),
     ReplicaSetController.name: lambda context, *_: ReplicaSetController(context),
     REPLICATION_CONTROLLER: lambda context, *_: ReplicaSetController(
         context, REPLICATION_CONTROLLERS, REPLICATION_CONTROLLER

@@ -1,8 +1,9 @@
 """Marks nodes whose kubelet no longer renews its lease: the Ready condition becomes Unknown, and the node is tainted.
 
 Only nodes that ever renewed a Lease are watched: a node that somebody wrote by hand promises nothing. A lease that says
-it lasts longer than the grace period is believed: simulated nodes are many, and renew seldom. Pods on such a node stay
-until the node is declared out of service (see `pod_gc`) or deleted.
+it lasts longer than the grace period is believed: simulated nodes are many, and renew seldom. Pods on such a node are
+deleted when they tolerate the taint no longer (see `node_taint_eviction`), and stay until the node is back, is declared out
+of service (see `pod_gc`) or is deleted.
 """
 
 from __future__ import annotations

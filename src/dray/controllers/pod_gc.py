@@ -10,8 +10,8 @@ from dray.api.core import Node, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.client import NODES, PODS, ApiError, Handler, ServerUnreachable
 from dray.client.rest import Document
-from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
+from dray.controllers.pod_eviction import disruption_target
 
 log = logging.getLogger(__name__)
 
@@ -132,14 +132,7 @@ class PodGarbageCollector:
         """A terminal phase first, so that everybody who counts on one sees it before the pod is gone."""
         status: Document = {"phase": "Failed"}
         if reason == ORPHANED:
-            now = rfc3339(self._clock.now())
-            condition = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "DeletionByPodGC",
-                "message": "PodGC: node no longer exists",
-                "lastTransitionTime": now,
-            }
+            condition = disruption_target("DeletionByPodGC", "PodGC: node no longer exists", self._clock.now())
             status["conditions"] = [condition]
         metadata = pod.metadata
         await self._client.patch(

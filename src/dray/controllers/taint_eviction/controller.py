@@ -31,9 +31,9 @@ from dray.client import (
     object_key,
     reference_to,
 )
-from dray.client.rest import STRATEGIC_PATCH
 from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
+from dray.controllers.pod_eviction import PodEvictor
 from dray.controllers.taint_eviction.causes import EvictionCauses, claims_of, pools_of
 from dray.controllers.taint_eviction.deadlines import Deadline, PublishedTaints, rule_applies
 from dray.controllers.taint_eviction.rule_status import NONE, RuleCounts, condition
@@ -48,7 +48,6 @@ REASON = "DeviceTaintManagerEviction"
 REMEMBERED_EVICTIONS = 500
 # While a rule evicts, its status follows at this pace, not with every pod.
 RULE_STATUS_INTERVAL_S = 10.0
-DURATION_BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 
 Key = tuple[str, ...]  # ("pod", namespace/name, uid) or ("rule", name)
 
@@ -84,13 +83,10 @@ class TaintEvictionController:
         self._evicted: OrderedDict[str, None] = OrderedDict()
         self._evicted_by_rule: Counter[str] = Counter()
         self._rule_written_at: dict[str, float] = {}
-        self._deletions = context.registry.counter(
-            "device_taint_eviction_controller_pod_deletions_total", "Total number of Pods deleted by the controller"
-        )
-        self._durations = context.registry.histogram(
-            "device_taint_eviction_controller_pod_deletion_duration_seconds",
-            "Latency between the time when a Pod had to go and its deletion",
-            buckets=DURATION_BUCKETS,
+        self._evictor = PodEvictor(
+            *(self._client, context.registry, "device_taint_eviction_controller"),
+            reason="DeletionByDeviceTaintManager",
+            message="Device Taint manager: deleting due to NoExecute taint",
         )
         slices.add_handler(Handler(self._slice_seen, self._slice_changed, self._slice_gone))
         if self._rules is not None:
@@ -201,42 +197,13 @@ class TaintEvictionController:
         self._rules_changed(deadline.rules)
 
     async def _evict(self, pod: Pod, deadline: Deadline) -> None:
-        """Condition first, then deletion of this very pod: a replacement under its name is not touched."""
-        name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
-        live = await self._client.find(PODS, name, namespace)
-        if live is not None and live.metadata.uid == uid and live.metadata.deletion_timestamp is None:
-            now = rfc3339(self._clock.now())
-            disruption = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "DeletionByDeviceTaintManager",
-                "message": "Device Taint manager: deleting due to NoExecute taint",
-                "lastTransitionTime": now,
-            }
-            try:
-                await self._client.patch(
-                    *(PODS, name, {"status": {"conditions": [disruption]}}, namespace),
-                    patch_type=STRATEGIC_PATCH,
-                    subresource="status",
-                    uid=uid,
-                )
-                await self._client.delete(PODS, name, namespace, uid=uid)
-            except ApiError as error:
-                # Not found, or another pod under this name: the one we meant is gone.
-                if not error.is_not_found and not (error.is_conflict and await self._was_replaced(pod)):
-                    raise
-            else:
-                self._deletions.inc()
-                self._durations.observe(max(0.0, (self._clock.now() - deadline.at).total_seconds()))
+        uid = pod.metadata.uid
+        await self._evictor.evict(pod, deadline.at)
         self._evicted[uid] = None
         if len(self._evicted) > REMEMBERED_EVICTIONS:
             self._evicted.popitem(last=False)
         self._evicted_by_rule.update(deadline.rules)
         self._forget(uid, cancelled=False)
-
-    async def _was_replaced(self, pod: Pod) -> bool:
-        live = await self._client.find(PODS, pod.metadata.name, pod.metadata.namespace)
-        return live is None or live.metadata.uid != pod.metadata.uid
 
     # --- rule status
 
