@@ -157,6 +157,24 @@ def missing_claim(c: Cluster) -> None:
     c.add(gpu_pod("other", "nowhere"))
 
 
+def test_many_of_a_kind_are_one_finding(tmp_path: Path) -> None:
+    cluster = Cluster()
+    unready_node(cluster)
+    second = gpu_slice(devices=[gpu("gpu-2")], slices=2)
+    second["metadata"]["name"] = "node-1-more"
+    cluster.slice["spec"]["pool"]["resourceSliceCount"] = 2
+    held(cluster.claim, "gpu-0")
+    users = [{"resource": "pods", "name": f"gone-{n}", "uid": f"uid-gone-{n}"} for n in range(3)]
+    cluster.claim["status"]["reservedFor"] = users
+    cluster.add(second)
+    found = findings(cluster, tmp_path)
+    assert [row["code"] for row in found].count("driver-on-unready-node") == 1
+    (stale,) = [row for row in found if row["code"] == "stale-reservation"]
+    assert stale["message"] == (
+        "is reserved for pod gone-0 (uid-gone-0), which is gone, and for 2 more that are gone or have ended"
+    )
+
+
 def test_only_a_claim_from_a_template_is_made_again(tmp_path: Path) -> None:
     cluster = Cluster()
     missing_claim(cluster)

@@ -10,6 +10,7 @@ from dray.sim.pod_explanation import explain_pod
 from dray.sim.reports.simulation_result import result_document, waiting_by_reason
 from dray.sim.simulation import Simulation
 from dray.sim.waiting_causes import with_causes
+from tests.explain.manifests import DRIVER, Cluster
 from tests.sim.random_clusters import random_cluster
 
 
@@ -41,3 +42,15 @@ def test_every_code_is_known_and_counted() -> None:
         counted = waiting_by_reason(placed)
         assert sum(counted.values()) == sum(row.outcome != "scheduled" for row in placed)
         assert result_document(simulation, (), ())["summary"]["waitingByReason"] == counted
+
+
+def test_a_selector_that_fails_has_the_code_of_explain() -> None:
+    cluster = Cluster()
+    cluster.select(f'device.attributes["{DRIVER}"].modell == "a100"')
+    dump = Dump()
+    for document in cluster.documents():
+        add_document(dump, document, None)
+    simulation = Simulation(dump.world())
+    simulation.run()
+    (row,) = with_causes(simulation, simulation.placed())
+    assert (row.outcome, row.code) == ("error", "selector-error")

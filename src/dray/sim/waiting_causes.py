@@ -21,7 +21,8 @@ def with_causes(simulation: Simulation, placed: Sequence[Placed]) -> Iterator[Pl
     known: dict[Hashable, str] = {}
     left = MOST_NODES
     for row in placed:
-        if not was_turned_away(simulation, row):
+        # A selector that fails is an error to the scheduler; `explain` says which selector, and why.
+        if not was_turned_away(simulation, row) and row.outcome != "error":
             yield row
             continue
         alike = (row.message, codec.encode(row.pod.spec), *(codec.encode(claim.spec) for claim in row.claims))

@@ -50,22 +50,24 @@ def orphan_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 def stale_reservations(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for claim in e.world.claims:
-        for user in claim.status.reserved_for:
-            if user.resource != "pods":
-                continue
-            pod = e.pods_by_uid.get(user.uid)
-            if pod is None:
-                message = f"is reserved for pod {user.name} ({user.uid}), which is gone"
-            elif is_finished(pod):
-                message = f"is reserved for pod {user.name}, which has ended ({pod.status.phase})"
-            else:
-                continue
+        stale = list(_stale_users(e, claim))
+        if stale:
+            more = f", and for {len(stale) - 1} more that are gone or have ended" if len(stale) > 1 else ""
             yield error(
                 "stale-reservation",
                 named(claim),
-                message,
+                f"is reserved for {stale[0]}{more}",
                 "see that the claim controller runs; it removes such entries from status.reservedFor",
             )
+
+
+def _stale_users(e: CheckedCluster, claim: ResourceClaim) -> Iterator[str]:
+    for user in claim.status.reserved_for:
+        pod = e.pods_by_uid.get(user.uid)
+        if user.resource == "pods" and pod is None:
+            yield f"pod {user.name} ({user.uid}), which is gone"
+        elif user.resource == "pods" and pod is not None and is_finished(pod):
+            yield f"pod {user.name}, which has ended ({pod.status.phase})"
 
 
 def idle_allocations(e: CheckedCluster) -> Iterator[DoctorFinding]:

@@ -23,6 +23,7 @@ from dray.explain.doctor.finding import (
 
 def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """Slices of nodes that are gone, or that are not ready."""
+    told: set[tuple[str, str]] = set()
     for each in e.world.slices:
         name = each.spec.node_name
         if not name:
@@ -35,7 +36,8 @@ def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
             yield error(
                 "slice-of-missing-node", named(each), message, f"kubectl delete resourceslice/{each.metadata.name}"
             )
-        elif _is_down(node):
+        elif _is_down(node) and (name, each.spec.driver) not in told:
+            told.add((name, each.spec.driver))
             yield warning(
                 "driver-on-unready-node",
                 named(each),
