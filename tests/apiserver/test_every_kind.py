@@ -203,6 +203,13 @@ def _has_spec(row: Resource) -> bool:
     return schema is not None and "spec" in schema.fields
 
 
+async def test_flow_schemas_are_shown_in_the_order_in_which_they_are_tried(server: Client) -> None:
+    table = (await server.get(by_kind("FlowSchema").path(), accept=TABLE)).body
+    precedences = [row["cells"][2] for row in table["rows"]]
+    assert precedences[:2] == [1, 2]
+    assert precedences == sorted(precedences)
+
+
 async def test_defaults_that_clients_read(server: Client) -> None:
     async def made(kind: str, **fields: Any) -> Document:
         row = by_kind(kind)

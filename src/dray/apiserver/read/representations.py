@@ -219,8 +219,17 @@ class Table(JsonAnswer):
                 "apiVersion": f"{META_VERSION}/{self.meta_version}",
                 "metadata": meta.document(),
                 "columnDefinitions": column_definitions(self.row, self.version) if self.with_columns else None,
-                "rows": [msgspec.Raw(encode(self._row(stored.document()))) for stored in chosen],
+                "rows": [msgspec.Raw(encode(self._row(document))) for document in self._in_order(chosen)],
             }
+        )
+
+    def _in_order(self, chosen: Iterable[Stored]) -> Iterable[Document]:
+        """Flow schemas come in the order in which they are tried, all others in that of their names."""
+        documents = (stored.document() for stored in chosen)
+        return (
+            sorted(documents, key=_precedence)
+            if self.row.plural == FLOW_SCHEMAS and self.row.custom is None
+            else documents
         )
 
     def _row(self, document: Document) -> Document:
@@ -249,8 +258,13 @@ class Table(JsonAnswer):
         return {"cells": [], "object": MetadataOnly(self.meta_version).of({"metadata": metadata})}
 
 
+def _precedence(flow_schema: Document) -> tuple[int, str]:
+    precedence = (flow_schema.get("spec") or {}).get("matchingPrecedence") or 0
+    return precedence, flow_schema["metadata"]["name"]
+
+
 _whole = lru_cache(maxsize=1024)(Whole)
-SLICE = "ResourceSlice"
+SLICE, FLOW_SCHEMAS = "ResourceSlice", "flowschemas"
 
 Representation = Whole | Protobuf | MetadataOnly | Table
 
