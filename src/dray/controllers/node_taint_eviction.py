@@ -14,7 +14,7 @@ from dray.api.dra.taints import NO_EXECUTE, tolerates
 from dray.client import NODES, NORMAL, PODS, EventRecorder, Handler, Recorder, WorkQueue, object_key, reference_to
 from dray.controllers.claims.controller import DeletedUids
 from dray.controllers.context import ControllerContext
-from dray.controllers.pod_eviction import PodEvictor
+from dray.controllers.pod_eviction import DELETIONS_HELP, DURATION_BUCKETS, DURATIONS_HELP, PodEvictor
 
 WORKERS = 8
 BY_NODE = "node"
@@ -51,9 +51,15 @@ class NodeTaintEvictionController:
         self._informers = context.informers
         self._recorder = recorder or EventRecorder(self._client, self.name)
         self._evictor = PodEvictor(
-            *(self._client, context.registry, "taint_eviction_controller"),
+            self._client,
             reason="DeletionByTaintManager",
             message="Taint manager: deleting due to NoExecute taint",
+            deletions=context.registry.counter("taint_eviction_controller_pod_deletions_total", DELETIONS_HELP),
+            durations=context.registry.histogram(
+                "taint_eviction_controller_pod_deletion_duration_seconds",
+                DURATIONS_HELP,
+                buckets=DURATION_BUCKETS,
+            ),
         )
         self._pods = context.informers.of(PODS)
         self._pods.add_indexer(BY_NODE, node_of)

@@ -9,8 +9,10 @@ from dray.api.core import Pod
 from dray.client import PODS, ApiError, Client
 from dray.client.rest import STRATEGIC_PATCH
 from dray.clock import rfc3339
-from dray.telemetry import Registry
+from dray.telemetry import CounterMetric, Histogram
 
+DELETIONS_HELP = "Total number of Pods deleted by the controller"
+DURATIONS_HELP = "Latency between the time when a Pod had to go and its deletion"
 DURATION_BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 
 
@@ -25,20 +27,16 @@ def disruption_target(reason: str, message: str, now: datetime) -> dict[str, Any
 
 
 class PodEvictor:
-    """`metrics_prefix` is the subsystem under which the evictions of one controller are counted."""
+    """Evictions for one reason, counted in the metrics of one controller."""
 
-    def __init__(self, client: Client, registry: Registry, metrics_prefix: str, reason: str, message: str) -> None:
+    def __init__(
+        self, client: Client, reason: str, message: str, deletions: CounterMetric, durations: Histogram
+    ) -> None:
         self._client = client
         self._reason = reason
         self._message = message
-        self._deletions = registry.counter(
-            f"{metrics_prefix}_pod_deletions_total", "Total number of Pods deleted by the controller"
-        )
-        self._durations = registry.histogram(
-            f"{metrics_prefix}_pod_deletion_duration_seconds",
-            "Latency between the time when a Pod had to go and its deletion",
-            buckets=DURATION_BUCKETS,
-        )
+        self._deletions = deletions
+        self._durations = durations
 
     async def evict(self, pod: Pod, due: datetime) -> None:
         """Condition first, then deletion of this very pod: a replacement under its name is not touched."""

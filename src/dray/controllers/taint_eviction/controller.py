@@ -33,7 +33,7 @@ from dray.client import (
 )
 from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
-from dray.controllers.pod_eviction import PodEvictor
+from dray.controllers.pod_eviction import DELETIONS_HELP, DURATION_BUCKETS, DURATIONS_HELP, PodEvictor
 from dray.controllers.taint_eviction.causes import EvictionCauses, claims_of, pools_of
 from dray.controllers.taint_eviction.deadlines import Deadline, PublishedTaints, rule_applies
 from dray.controllers.taint_eviction.rule_status import NONE, RuleCounts, condition
@@ -84,9 +84,15 @@ class TaintEvictionController:
         self._evicted_by_rule: Counter[str] = Counter()
         self._rule_written_at: dict[str, float] = {}
         self._evictor = PodEvictor(
-            *(self._client, context.registry, "device_taint_eviction_controller"),
+            self._client,
             reason="DeletionByDeviceTaintManager",
             message="Device Taint manager: deleting due to NoExecute taint",
+            deletions=context.registry.counter("device_taint_eviction_controller_pod_deletions_total", DELETIONS_HELP),
+            durations=context.registry.histogram(
+                "device_taint_eviction_controller_pod_deletion_duration_seconds",
+                DURATIONS_HELP,
+                buckets=DURATION_BUCKETS,
+            ),
         )
         slices.add_handler(Handler(self._slice_seen, self._slice_changed, self._slice_gone))
         if self._rules is not None:
