@@ -154,6 +154,9 @@ async def test_what_cannot_be_reached(server: Client) -> None:
     for path, status, text in (
         (f"{PODS}/lonely/proxy/", 400, "pod lonely does not have a host assigned"),
         (f"{PODS}/none/proxy/", 404, 'pods "none" not found'),
+        (f"{SERVICES}/none/proxy/", 503, 'no endpoints available for service "none"'),
+        (f"{SERVICES}/none:80/proxy/", 404, 'services "none" not found'),
+        ("/api/v1/nodes/none/proxy/", 404, 'nodes "none" not found'),
         (f"{SERVICES}/empty/proxy/", 503, 'no endpoints available for service "empty"'),
         (f"{SERVICES}/empty:81/proxy/", 503, 'no service port 81 found for service "empty"'),
         (f"{PODS}/lonely:no-port/proxy/", 400, "is not a port"),

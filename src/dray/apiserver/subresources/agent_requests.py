@@ -45,8 +45,9 @@ class AgentRequests:
         return self._connected_agents
 
     async def _log(self, call: ApiCall) -> Response:
-        from dray.apiserver.subresources.pod_logs import PodLogs
+        from dray.apiserver.subresources.pod_logs import PodLogs, check_log_options
 
+        check_log_options(call.query, call.name)
         pod = (await self._reader.get(call)).document()
         return await PodLogs(self._agents()).read(call, pod)
 

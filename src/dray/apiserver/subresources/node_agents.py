@@ -31,9 +31,12 @@ class NodeAgents:
         self.tls = tls
 
     def address_of(self, node_name: str) -> tuple[str, int]:
-        """IP address and port from the node's status; raises 400 where it names no usable ones."""
-        stored = self._core.cache(scheme.by_kind("Node", "")).get("", node_name)
-        status = mapping(stored.document(), "status") if stored is not None else {}
+        """IP address and port from the node's status; raises 404 without such a node, 400 where it names no usable ones."""
+        row = scheme.by_kind("Node", "")
+        stored = self._core.cache(row).get("", node_name)
+        if stored is None:
+            raise errors.not_found(row, node_name)
+        status = mapping(stored.document(), "status")
         port = part(status, "daemonEndpoints", "kubeletEndpoint", "Port")
         addresses = {text(each, "type"): text(each, "address") for each in mappings(status, "addresses")}
         host = addresses.get("InternalIP", "")

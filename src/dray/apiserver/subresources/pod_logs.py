@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from dray.api.errors import ShapeError
+from dray.api.scalars import SCALARS, Shaping
 from dray.apiserver import errors
+from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import ApiCall
+from dray.apiserver.request.request_options import Query, parse_int
 from dray.apiserver.subresources.node_agents import NodeAgents, untrusted_agent
 from dray.event_loop import loaded
 from dray.http.responses import Response
@@ -17,6 +21,7 @@ log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 PASSED_ON = ("follow", "previous", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps")
+NUMBERS = ("tailLines", "limitBytes", "sinceSeconds")
 CONNECT_TIMEOUT_S = 5.0
 # Of the text with which a kubelet refuses.
 MAX_REFUSAL_BYTES = 4096
@@ -38,6 +43,32 @@ def container_of(pod: Document, wanted: str) -> str:
     if wanted not in (*main, *init, *ephemeral):
         raise errors.bad_request(f"container {wanted} is not valid for pod {name}")
     return wanted
+
+
+def check_log_options(query: Query, pod_name: str) -> None:
+    """Raises 400 or 422, whether or not there is such a pod."""
+    numbers = {name: parse_int(query[name]) for name in NUMBERS if name in query}
+    if since := query.get("sinceTime", ""):
+        try:
+            SCALARS["time"](since, "", None, Shaping())
+        except ShapeError as error:
+            raise errors.bad_request(error.message) from None
+    problems = list(_problems(numbers, query))
+    if problems:
+        raise errors.invalid("", "PodLogOptions", pod_name, problems)
+
+
+def _problems(numbers: Mapping[str, int], query: Query) -> Iterator[OptionError]:
+    if (tail := numbers.get("tailLines", 0)) < 0:
+        yield OptionError("Invalid", "tailLines", f"Invalid value: {tail}: must be greater than or equal to 0")
+    if (limit := numbers.get("limitBytes", 1)) < 1:
+        yield OptionError("Invalid", "limitBytes", f"Invalid value: {limit}: must be greater than 0")
+    if "sinceSeconds" in numbers and query.get("sinceTime"):
+        yield OptionError("Forbidden", "[]", "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified")
+    elif (since := numbers.get("sinceSeconds", 1)) < 1:
+        yield OptionError("Invalid", "sinceSeconds", f"Invalid value: {since}: must be greater than 0")
+    if "stream" in query:
+        yield OptionError("Forbidden", "stream", "Forbidden: may not be specified")
 
 
 class PodLogs:

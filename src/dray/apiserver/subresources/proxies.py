@@ -204,10 +204,10 @@ class Proxies:
 
     def _endpoint(self, namespace: str, target: ProxyTarget) -> tuple[Document, ProxyTarget]:
         """One of the ready pods behind the service, by chance. Addresses that are no pod's are not connected to."""
-        service = self._object("Service", "", namespace, target.name)
         port_name = target.port
         number = port_number(target.port)
         if number is not None:
+            service = self._object("Service", "", namespace, target.name)
             ports = mappings(mapping(service, "spec"), "ports")
             found = next((each for each in ports if each.get("port") == number), None)
             if found is None:
