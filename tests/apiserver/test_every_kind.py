@@ -59,6 +59,8 @@ LEAST: dict[str, Document] = {
         }
     },
     "PodTemplate": {"template": {"spec": _POD}},
+    "ControllerRevision": {"revision": 1, "data": {"a": "b"}},
+    "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "StorageClass": {"provisioner": "p.example.com"},

@@ -1,6 +1,6 @@
 """Rules for kinds of a stock cluster that Dray stores and does not act on: what a client must not leave out or change.
 
-Autoscalers, ingresses, runtime classes and endpoint slices. Deeper rules of these kinds are left to the
+Runtime classes, endpoint slices and revisions of controllers. Deeper rules of these kinds are left to the
 components that use them.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dray.api import names
 from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import IMMUTABLE
+from dray.validation.numbers import check_not_negative
 from dray.validation.pod_fields import check_labels, check_tolerations
 from dray.validation.pods import check_overhead
 
@@ -49,31 +50,14 @@ def check_endpoint_slice(new: Document, old: Document | None, context: Validatio
         errors.invalid("addressType", kind, IMMUTABLE, declarative=True)
 
 
-def check_ingress(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
-    spec = new.get("spec") or {}
-    if not spec.get("rules") and spec.get("defaultBackend") is None:
-        errors.invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
-
-
-def check_autoscaler(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
-    spec = new.get("spec") or {}
-    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
-    if least is not None and least < 1:
-        errors.invalid("spec.minReplicas", least, "must be greater than or equal to 1", declarative=True)
-    if least is not None and most < least:
-        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
-    if most == 0:
-        errors.required("spec.maxReplicas", declarative=True)
-    elif most < 0:
-        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to 1", declarative=True)
-    target = spec.get("scaleTargetRef") or {}
-    for field in ("kind", "name"):
-        if not target.get(field):
-            errors.required(f"spec.scaleTargetRef.{field}")
-    before = ((old or {}).get("spec") or {}).get("scaleTargetRef") or {}
-    is_kept = old is not None and all(before.get(field) == target.get(field) for field in ("kind", "apiVersion"))
-    # Only one kind of the core group can be scaled.
-    if "/" not in (target.get("apiVersion") or "") and target.get("kind") != "ReplicationController" and not is_kept:
-        errors.invalid(
-            "spec.scaleTargetRef.apiVersion", target.get("apiVersion") or "", "apiVersion must specify API group"
-        )
+def check_revision(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    """A ControllerRevision is a snapshot: it never changes."""
+    check_not_negative(new, "", ("revision",), errors)
+    data = new.get("data")
+    if old is not None:
+        if data != old.get("data"):
+            errors.invalid("data", data, IMMUTABLE)
+    elif data is None:
+        errors.required("data", "data is mandatory")
+    elif not isinstance(data, dict):
+        errors.required("data", "data must be a valid JSON object")

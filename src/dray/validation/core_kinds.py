@@ -1,4 +1,4 @@
-"""Rules for the smaller core kinds: Node, Lease and PriorityClass."""
+"""Rules for the smaller core kinds: Node, Namespace, Lease and PriorityClass."""
 
 from __future__ import annotations
 
@@ -47,6 +47,15 @@ def _check_node_addresses(spec: Document, before: Document, errors: Errors) -> N
         errors.forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
     if before.get("providerID") and (spec.get("providerID") or "") != before["providerID"]:
         errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+
+
+def check_namespace(document: Document, errors: Errors) -> None:
+    for finalizer in (document.get("spec") or {}).get("finalizers") or ():
+        problems = names.qualified_name_problems(finalizer)
+        errors.each_invalid("spec.finalizers", finalizer, problems)
+        if not problems and "/" not in finalizer and finalizer != "kubernetes":
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.invalid("spec.finalizers", finalizer, detail)
 
 
 def check_lease(document: Document, errors: Errors) -> None:

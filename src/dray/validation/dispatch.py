@@ -9,6 +9,7 @@ from dataclasses import replace
 from dray.api.scheme import is_namespaced
 from dray.api.strategies import strategy_for
 from dray.validation import (
+    autoscalers,
     claim_status,
     claims,
     cluster_kinds,
@@ -17,6 +18,7 @@ from dray.validation import (
     device_taint_rules,
     disruption_budgets,
     events,
+    ingresses,
     jobs,
     key_values,
     limit_ranges,
@@ -76,6 +78,7 @@ _CHECKS: dict[str, Check] = {
     "ResourceQuota": lambda new, old, _, errors: quotas.check_quota(new, old, errors),
     "LimitRange": _once(limit_ranges.check_limit_range),
     "Event": events.check_event,
+    "Namespace": _once(core_kinds.check_namespace),
     "Lease": _once(core_kinds.check_lease),
     "Service": lambda new, old, _, errors: services.check_service(new, old, errors),
     **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: key_values.check_key_values(new, old, errors)),
@@ -103,8 +106,11 @@ _CHECKS: dict[str, Check] = {
     "StorageClass": lambda new, old, _, errors: volumes.check_storage_class(new, old, errors),
     "RuntimeClass": cluster_kinds.check_runtime_class,
     "EndpointSlice": cluster_kinds.check_endpoint_slice,
-    "Ingress": cluster_kinds.check_ingress,
-    "HorizontalPodAutoscaler": cluster_kinds.check_autoscaler,
+    "ControllerRevision": cluster_kinds.check_revision,
+    "Ingress": lambda new, old, _, errors: ingresses.check_ingress(new, old, errors),
+    "IngressClass": lambda new, old, _, errors: ingresses.check_ingress_class(new, old, errors),
+    "NetworkPolicy": _once(ingresses.check_network_policy),
+    "HorizontalPodAutoscaler": lambda new, old, _, errors: autoscalers.check_autoscaler(new, old, errors),
 }
 
 _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Errors], None]] = {

@@ -12,4 +12,4 @@ NEGATIVE = "must be greater than or equal to 0"
 def check_not_negative(fields: Document, path: str, names: Iterable[str], errors: Errors) -> None:
     for name in names:
         if (fields.get(name) or 0) < 0:
-            errors.invalid(f"{path}.{name}", fields[name], NEGATIVE)
+            errors.invalid(f"{path}.{name}" if path else name, fields[name], NEGATIVE)
