@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 import time
@@ -452,6 +453,7 @@ BAD_ANSWERS: list[tuple[Any, ...]] = [
     (says(review({"uid": "lie", "allowed": True})), "received invalid webhook response: expected response.uid="),
     (says(review({"uid": 7, "allowed": True})), "failed to call webhook: json: cannot unmarshal number"),
     (says(b"oops", 500), 'failed to call webhook: an error on the server ("unknown") has prevented the request'),
+    (says(b'"\xe4"', 500), 'failed to call webhook: an error on the server ("unknown") has prevented the request'),
     (says({"kind": "Status", "message": "mine"}, 500), "failed to call webhook: mine"),
     (
         says({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {}}),
@@ -479,6 +481,7 @@ async def test_an_answer_that_is_none(server: Client, webhook: WebhookServer, mu
     assert (await server.get(MAPS)).body["items"] == []
 
 
+NO_UTF8 = base64.b64encode(b'[{"op":"add","\xe4":1}]').decode()
 NO_PATCHES: list[tuple[Any, ...]] = [
     ({"patch": "W10=", "patchType": "JSONPatch"}, False, "validating webhook may not return response.patch"),
     ({"patchType": "JSONPatch"}, False, "validating webhook may not return response.patchType"),
@@ -487,6 +490,7 @@ NO_PATCHES: list[tuple[Any, ...]] = [
     ({"patch": "W3sib3AiOiJhZGQifV0=", "patchType": "Magic"}, True, 'unsupported patch type "Magic"'),
     ({"patch": "eHl6", "patchType": "JSONPatch"}, True, "received undecodable patch in webhook response"),
     ({"patch": "e30=", "patchType": "JSONPatch"}, True, "received undecodable patch in webhook response"),
+    ({"patch": NO_UTF8, "patchType": "JSONPatch"}, True, "received undecodable patch in webhook response"),
 ]
 
 

@@ -49,6 +49,8 @@ async def test_an_urgent_client_is_the_same_one_in_a_hurry():
         pytest.param(ok(b"bad gateway", 502), 502, "", id="plain-text-from-a-proxy"),
         pytest.param(ok(b"", 403), 403, "Forbidden", id="empty-body"),
         pytest.param(ok(b"[1]", 409), 409, "Conflict", id="json-that-is-no-status"),
+        pytest.param(ok(b'{"message":"\xe4"}', 409), 409, "Conflict", id="another-encoding"),
+        pytest.param(ok(b'{"x":' + b"[" * 5000, 409), 409, "Conflict", id="nested-deeply"),
     ],
 )
 async def test_refusals_are_errors_with_code_and_reason(answer, code, reason):

@@ -135,7 +135,7 @@ def test_an_update_that_leaves_parameters_alone_is_not_judged_again() -> None:
     assert review(asked, drivers)["response"]["allowed"] is False
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": {}}', b"nonsense"])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": {}}', b"nonsense", b'"\xe4"', b"[" * 5000])
 async def test_questions_that_are_none(webhook: Document, body: bytes) -> None:
     import aiohttp
 

@@ -244,9 +244,13 @@ REVIEW = {
         "status": {"code": 403, "message": "m", "reason": "r", "details": {"causes": [{"field": "f"}]}},
     },
 }
+NO_UTF8_IN_THE_PATCH = json.dumps(
+    {**REVIEW, "response": {**REVIEW["response"], "patch": base64.b64encode(b'[{"\xe4":1}]').decode()}}  # type: ignore[dict-item]
+).encode()
 
 
 @fuzzed
+@example(body=NO_UTF8_IN_THE_PATCH, mutating=True, version="v1")
 @given(
     body=almost_text(REVIEW, as_json=True) | ANY_BYTES,
     mutating=st.booleans(),

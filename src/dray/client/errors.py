@@ -35,7 +35,7 @@ class ApiError(Exception):
         """Reads a Status body; plain text from a server or proxy still gives a readable error."""
         try:
             status = msgspec.json.decode(body, type=Status)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             status = Status()
         if status.kind == "Status" and status.message:
             return cls(status.code or code, status.reason, status.message, status, retry_after)

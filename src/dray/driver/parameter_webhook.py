@@ -76,7 +76,7 @@ class ParameterWebhook:
             return Response(405, b"send an AdmissionReview\n", TEXT)
         try:
             question = msgspec.json.decode(request.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return Response(400, f"the body is not JSON: {error}\n".encode(), TEXT)
         if not isinstance(question, dict) or not text(question, "request", "uid"):
             return Response(400, b"the body is not an AdmissionReview\n", TEXT)

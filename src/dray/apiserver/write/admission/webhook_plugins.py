@@ -325,7 +325,7 @@ def _operations(answer: WebhookAnswer) -> list[Any]:
         return []
     try:
         operations = msgspec.json.decode(answer.patch)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         why = complaint(answer.patch)
         raise WebhookFailed(f"received undecodable patch in webhook response: {why}") from None
     if not operations and operations in (None, []):

@@ -203,7 +203,7 @@ def _status_message(body: bytes) -> str:
     """The message of a Status, if the body is one."""
     try:
         status = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return text(status, "message")[:MAX_QUOTED] if text(status, "kind") == "Status" else ""
 
