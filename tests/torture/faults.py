@@ -205,10 +205,10 @@ class Faults:
         pid = member.pid
         if pid is None or member.slow_disk.is_on:
             return
-        self._count("slow disk", member.name)
         member.slow_disk.begin(pid, self._chance.uniform(0.02, 0.6))
         await asyncio.sleep(self._chance.uniform(1.0, 8.0))
-        await asyncio.to_thread(member.slow_disk.end)
+        if await asyncio.to_thread(member.slow_disk.end):
+            self._count("slow disk", member.name)
 
     async def _fill_etcd_disk(self) -> None:
         """The member ends when it cannot write, and is started again when there is room; the others go on."""

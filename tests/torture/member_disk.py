@@ -60,6 +60,11 @@ class SlowDisk:
     def is_on(self) -> bool:
         return self._strace is not None
 
+    @property
+    def has_ended(self) -> bool:
+        """By itself: the process is gone, or may not be held up."""
+        return self._strace is not None and self._strace.poll() is not None
+
     def begin(self, pid: int, seconds: float) -> None:
         calls = "fsync,fdatasync"
         self._strace = subprocess.Popen(
@@ -71,7 +76,9 @@ class SlowDisk:
             stderr=subprocess.DEVNULL,
         )
 
-    def end(self) -> None:
+    def end(self) -> bool:
+        """Whether it was slow: strace may not be allowed to hold a process up, and then it ends with an error."""
+        was_slow = self._strace is not None and not self._strace.poll()
         if self._strace is not None:
             self._strace.terminate()
             try:
@@ -80,3 +87,4 @@ class SlowDisk:
                 self._strace.kill()
                 self._strace.wait()
             self._strace = None
+        return was_slow

@@ -62,7 +62,8 @@ class MemberNetwork:
 
     def cut(self, index: int, address: str) -> None:
         """Nothing that this member sends reaches that address."""
-        _ip("-n", self.namespace(index), "route", "add", "blackhole", f"{address}/32")
+        done = _ip("-n", self.namespace(index), "route", "replace", "blackhole", f"{address}/32")
+        assert done, f"{self.namespace(index)} cannot be kept from {address}"
 
     def heal(self) -> None:
         for index in range(self._size):

@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import subprocess
 import time
 
 import pytest
 
 from tests.torture.etcd_cluster import EtcdCluster
 from tests.torture.member_disk import SlowDisk
-from tests.waiting import eventually
+from tests.waiting import eventually, eventually_blocking
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and make network namespaces")
 
@@ -50,8 +51,19 @@ async def test_a_slow_disk_keeps_etcd_waiting(etcd):
         return done.returncode == 0 and time.monotonic() - began >= 0.5
 
     await eventually(is_slow, "a write to take long")
-    member.slow_disk.end()
+    assert member.slow_disk.end()
     assert put(etcd).returncode == 0
+
+
+@pytest.mark.skipif(not SlowDisk.is_possible(), reason="strace is missing")
+def test_a_disk_that_cannot_be_slowed_down_is_not_called_slow():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    disk = SlowDisk()
+    assert not disk.end()
+    disk.begin(gone.pid, 0.5)
+    eventually_blocking(lambda: disk.has_ended, "strace to find nobody")
+    assert not disk.end()
 
 
 @pytest.mark.torture
