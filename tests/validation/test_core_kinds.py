@@ -494,3 +494,43 @@ def test_runtime_classes(fields, expected):
     document = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "vm"}, "handler": "vm"}
     found = {error.field for error in validate_create({**document, **fields}, ValidationContext())}
     assert found == set(expected)
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (pod_with(securityContext={"runAsUser": -1}), ["runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive"]),
+        (pod_with(securityContext={"supplementalGroups": [0, 2**31]}), ["supplementalGroups[1]: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive"]),
+        (pod_with(securityContext={"fsGroupChangePolicy": "Never"}), ['fsGroupChangePolicy: Unsupported value: "Never": supported values: "Always", "OnRootMismatch"']),
+        (pod_with(securityContext={"seccompProfile": {}}), ["seccompProfile.type: Required value: type is required when seccompProfile is set"]),
+        (pod_with(securityContext={"seccompProfile": {"type": "Mine"}}), ['seccompProfile.type: Unsupported value: "Mine": supported values: "Localhost", "RuntimeDefault", "Unconfined"']),
+        (pod_with(securityContext={"seccompProfile": {"type": "Localhost"}}), ["seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost"]),
+        (pod_with(securityContext={"seccompProfile": {"type": "Localhost", "localhostProfile": "/a/../b"}}), [
+            'seccompProfile.localhostProfile: Invalid value: "/a/../b": must be a relative path',
+            "seccompProfile.localhostProfile: Invalid value: \"/a/../b\": must not contain '..'",
+        ]),
+        (pod_with(securityContext={"appArmorProfile": {"type": "Localhost", "localhostProfile": " a"}}), ['appArmorProfile.localhostProfile: Invalid value: " a": must not be padded with whitespace']),
+        (pod_with(securityContext={"appArmorProfile": {"type": "RuntimeDefault", "localhostProfile": "a"}}), ['appArmorProfile.localhostProfile: Invalid value: "a": can only be set when AppArmor type is Localhost']),
+        (pod_with(securityContext={"runAsUser": 0, "fsGroup": 2**31 - 1, "seccompProfile": {"type": "Localhost", "localhostProfile": "a/b"}}), []),
+    ],
+)  # fmt: skip
+def test_security_contexts_of_pods(pod, expected):
+    found = texts(validate_create(pod, ValidationContext()))
+    assert found == [f"spec.securityContext.{text}" for text in expected]
+
+
+@pytest.mark.parametrize(
+    ("own", "host_users", "expected"),
+    [
+        ({"privileged": True, "allowPrivilegeEscalation": False}, None, [': Invalid value: {"privileged":true,"allowPrivilegeEscalation":false}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true']),
+        ({"privileged": True, "allowPrivilegeEscalation": True}, None, []),
+        ({"procMount": "Unmasked"}, None, [".procMount: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`"]),
+        ({"procMount": "Unmasked"}, False, []),
+        ({"procMount": "Open"}, False, ['.procMount: Unsupported value: "Open": supported values: "Default", "Unmasked"']),
+        ({"runAsGroup": -1}, None, [".runAsGroup: Invalid value: -1: must be between 0 and 2147483647, inclusive"]),
+    ],
+)  # fmt: skip
+def test_security_contexts_of_containers(own, host_users, expected):
+    pod = pod_with({"securityContext": own}, hostUsers=host_users)
+    found = texts(validate_create(pod, ValidationContext()))
+    assert found == [f"spec.containers[0].securityContext{text}" for text in expected]

@@ -13,6 +13,7 @@ from dray.validation import pod_fields
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.quotas import STANDARD_NAMES, check_amount, is_extended
+from dray.validation.security_contexts import check_container_context, check_pod_context
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -26,6 +27,8 @@ class _Known:
 
     claims: set[str]
     volumes: set[str]
+    # Root of the pod is nobody on the node.
+    has_own_users: bool = False
 
 
 def check_pod(document: Document, context: ValidationContext, errors: Errors) -> None:
@@ -53,7 +56,7 @@ def check_pod_spec(
     else:
         claim_names = check_claim_entries(claims, f"{path}.resourceClaims", errors)
     _check_volume_items(spec.get("volumes") or [], claim_names, f"{path}.volumes", context, errors)
-    _check_containers(spec, path, _Known(claim_names, volumes), context, errors)
+    _check_containers(spec, path, _Known(claim_names, volumes, spec.get("hostUsers") is False), context, errors)
     if level := spec.get("resources"):
         if references := level.get("claims"):
             errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
@@ -69,6 +72,7 @@ def check_pod_spec(
     for field in ("nodeName", "schedulerName", "serviceAccountName"):
         if name := spec.get(field):
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
+    check_pod_context(spec.get("securityContext") or {}, f"{path}.securityContext", errors)
     pod_fields.check_deadline(spec, path, errors)
     pod_fields.check_tolerations(spec.get("tolerations") or [], f"{path}.tolerations", errors)
     check_overhead(spec.get("overhead") or {}, f"{path}.overhead", errors)
@@ -172,6 +176,8 @@ def _check_container(container: Document, path: str, known: _Known, context: Val
     resources = container.get("resources") or {}
     _check_amounts(resources, f"{path}.resources", errors, _check_resource_name)
     _check_references(resources.get("claims") or [], known.claims, f"{path}.resources.claims", errors)
+    own = container.get("securityContext") or {}
+    check_container_context(own, f"{path}.securityContext", errors, has_own_users=known.has_own_users)
 
 
 def containers_of(spec: Document, path: str = "spec") -> Iterator[tuple[str, Document]]:

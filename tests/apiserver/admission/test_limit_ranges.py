@@ -62,3 +62,12 @@ async def test_volume_claims_have_bounds(world: World) -> None:
     assert error.message.endswith("maximum storage usage per PersistentVolumeClaim is 3Gi, but request is 4Gi")
     error = await world.refused("persistentvolumeclaims", a_volume_claim("500Mi"))
     assert error.message.endswith("minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 500Mi")
+
+
+async def test_bounds_are_told_in_their_order(world: World) -> None:
+    await put_range(world, "Container", min={"cpu": "1"}, maxLimitRequestRatio={"cpu": "2"})
+    error = await world.refused("pods", admitted_pod(resources={"limits": {"cpu": "3"}, "requests": {"cpu": "500m"}}))
+    assert error.message == (
+        'pods "p" is forbidden: [minimum cpu usage per Container is 1, but request is 500m, '
+        "cpu max limit to request ratio per Container is 2, but provided ratio is 6.000000]"
+    )

@@ -180,3 +180,14 @@ async def test_ephemeral_containers_use_no_other_secrets_either(world: World) ->
     assert error.message.startswith('pods "p" is forbidden: ephemeral container debug with envVar E referencing')
     error = await world.refused("pods/ephemeralcontainers", admitted_pod(ephemeralContainers=[extra]), old)
     assert error.message == 'pods "p" is forbidden: no service account specified for pod ns/p'
+
+
+async def test_a_mirror_pod_references_no_secrets(world: World) -> None:
+    mirror = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+    for spec in ({"imagePullSecrets": [{"name": "s"}]}, {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}):
+        error = await world.refused("pods", admitted_pod(metadata=mirror, nodeName="n1", **spec))
+        assert error.message == 'pods "p" is forbidden: a mirror pod may not reference secrets'
+    pod = with_env(envFrom=[{"secretRef": {"name": "s"}}])
+    pod["metadata"] |= mirror
+    assert (await world.refused("pods", pod)).code == 403
+    assert await world.admit("pods", admitted_pod(metadata=mirror, nodeName="n1")) is not None

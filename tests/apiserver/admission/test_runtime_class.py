@@ -104,3 +104,8 @@ def test_a_toleration_that_another_includes_is_dropped(
 def test_very_many_tolerations_are_not_compared() -> None:
     assert len(_merged([A] * MOST_COMPARED, [A])) == MOST_COMPARED + 1
     assert _merged([A] * (MOST_COMPARED - 1), [A]) == [A]
+
+
+async def test_no_overhead_is_overhead_too(world: World) -> None:
+    error = await world.refused("pods", admitted_pod(overhead={}))
+    assert error.message.endswith("Pod Overhead set without corresponding RuntimeClass defined Overhead")

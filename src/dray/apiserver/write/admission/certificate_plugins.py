@@ -2,7 +2,6 @@
 the signer; and no request asks the cluster's own authority for an administrator."""
 
 import base64
-import binascii
 from typing import Any
 
 import msgspec
@@ -10,9 +9,11 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from dray.api.safe_get import mapping, text
+from dray.apiserver import errors
 from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.request.request_info import MASTERS, Authorizer
-from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden
+from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
+from dray.validation.errors import FieldError
 
 GROUP = "certificates.k8s.io"
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -76,18 +77,16 @@ async def _check_subject(admission: Admission) -> None:
     request = text(admission.document, "spec", "request")
     try:
         groups = await in_thread_if_large(len(request), lambda: _organizations(request))
-    except (ValueError, x509.InvalidVersion) as error:
-        raise forbidden(admission, f"failed to parse CSR: {error}") from None
+    except (ValueError, x509.InvalidVersion):
+        unread = FieldError("FieldValueInvalid", "spec.request", request, "PEM block type must be CERTIFICATE REQUEST")
+        raise errors.invalid_object(row_of(admission), admission.name, [unread]) from None
     if MASTERS in groups:
         raise forbidden(admission, f"use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
 
 
 def _organizations(request: str) -> list[str | bytes]:
     """Those of the subject: the groups of a user."""
-    try:
-        subject = x509.load_pem_x509_csr(base64.b64decode(request, validate=True)).subject
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
+    subject = x509.load_pem_x509_csr(base64.b64decode(request, validate=True)).subject
     return [attribute.value for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
 
 

@@ -130,7 +130,9 @@ class LimitRanger(AdmissionPlugin):
             return
         for limit_range in await self._ranges(admission):
             check = _pod_problems if _is_pod(admission) else _storage_problems
-            found = sorted({text for item in _items(limit_range) for text in check(admission.document, item)})
+            found = list(
+                dict.fromkeys(text for item in _items(limit_range) for text in check(admission.document, item))
+            )
             if found:
                 raise forbidden(admission, found[0] if len(found) == 1 else f"[{', '.join(found)}]")
 

@@ -15,12 +15,13 @@ from dray.accounting import pod_requests
 from dray.api.codec import to_object
 from dray.api.core import Pod
 from dray.api.names import subdomain_problems
+from dray.api.projections import ReferencingPodSpec
 from dray.api.quantity import Quantity
 from dray.api.resource import CLAIM_FINALIZER
 from dray.api.safe_get import mapping, mappings, name_of, part, strings, text
 from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
-from dray.apiserver.request.authorization.authorizer import forbidden_error
+from dray.apiserver.request.authorization.authorizer import forbidden_error, secrets_and_config_maps
 from dray.apiserver.request.request_info import NODE_NAME_EXTRA, Attributes, Authorizer, Decision, Document, User
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.chain import (
@@ -89,6 +90,14 @@ class ServiceAccount(AdmissionPlugin):
             why = forbidden_secret(account, admission.document)
             if why:
                 raise forbidden(admission, why)
+
+    async def validate(self, admission: Admission) -> None:
+        """What nodes may refer to has been said by then (`NodeRestriction`)."""
+        is_mirror = MIRROR_ANNOTATION in mapping(admission.document, "metadata", "annotations")
+        if admission.operation == CREATE and is_mirror:
+            spec = to_object(mapping(admission.document, "spec"), ReferencingPodSpec)
+            if any(plural == "secrets" for plural, _ in secrets_and_config_maps(spec)):
+                raise forbidden(admission, "a mirror pod may not reference secrets")
 
     def _check_mirror(self, admission: Admission, spec: Document) -> None:
         """A mirror pod shows what already runs on a node: it has no identity in the cluster."""

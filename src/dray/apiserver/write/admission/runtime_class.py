@@ -26,9 +26,11 @@ class RuntimeClass(AdmissionPlugin):
     async def mutate(self, admission: Admission) -> None:
         spec = mapping(admission.document, "spec")
         found = await self._class_of(admission, spec)
+        overhead = None if found is None else _overhead(found)
+        if overhead is None and spec.get("overhead") == {}:
+            raise _rejected(admission, UNEXPLAINED_OVERHEAD)  # what is empty is not kept for the second round
         if found is None:
             return
-        overhead = _overhead(found)
         if overhead is not None:
             if spec.get("overhead") and not _is_same(spec["overhead"], overhead):
                 raise _rejected(admission, OTHER_OVERHEAD)
