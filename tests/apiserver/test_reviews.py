@@ -128,3 +128,16 @@ async def test_reviews_have_no_table(server: Client) -> None:
     assert (refused.status, refused.body["reason"]) == (406, "NotAcceptable")
     either = f"{accept}, application/json"
     assert (await server.post(f"{ACCESS}/selfsubjectaccessreviews", review, accept=either)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("verb", "groups", "allowed"),
+    [("list", ["system:serviceaccounts"], True), ("create", ["system:serviceaccounts"], False), ("list", [], False)],
+)
+async def test_service_accounts_may_read_trust_bundles(
+    server: Client, verb: str, groups: list[str], allowed: bool
+) -> None:
+    asked = {"verb": verb, "group": "certificates.k8s.io", "resource": "clustertrustbundles"}
+    spec = {"user": "bot", "groups": groups, "resourceAttributes": asked}
+    answer = await server.post(f"{ACCESS}/subjectaccessreviews", {"spec": spec})
+    assert answer.body["status"]["allowed"] is allowed

@@ -100,6 +100,9 @@ SYSTEM_ROLES: dict[str, list[Document]] = {
             "/openid/v1/jwks/",
         )
     ],
+    "system:cluster-trust-bundle-discovery": [
+        rule(("get", "list", "watch"), "certificates.k8s.io", "clustertrustbundles")
+    ],
     "system:auth-delegator": [
         rule(("create",), "authentication.k8s.io", "tokenreviews"),
         rule(("create",), "authorization.k8s.io", "subjectaccessreviews"),
@@ -279,6 +282,7 @@ BINDINGS: dict[str, list[Document]] = {
     ],
     "system:monitoring": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:monitoring"}],
     "system:service-account-issuer-discovery": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:serviceaccounts"}],
+    "system:cluster-trust-bundle-discovery": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:serviceaccounts"}],
     "system:dray:container-logs": [{"apiGroup": _RBAC, "kind": "User", "name": "kube-apiserver-kubelet-client"}],
     "system:kube-scheduler": [{"apiGroup": _RBAC, "kind": "User", "name": "system:kube-scheduler"}],
     "system:kube-controller-manager": [{"apiGroup": _RBAC, "kind": "User", "name": "system:kube-controller-manager"}],
