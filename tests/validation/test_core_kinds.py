@@ -4,6 +4,8 @@ import pytest
 from tests.builders.manifests import a_container, a_pod, a_quota
 
 from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
+from dray.validation.errors import Errors
+from dray.validation.services import check_service
 
 
 def pod_with(container=None, **spec):
@@ -534,3 +536,29 @@ def test_security_contexts_of_containers(own, host_users, expected):
     pod = pod_with({"securityContext": own}, hostUsers=host_users)
     found = texts(validate_create(pod, ValidationContext()))
     assert found == [f"spec.containers[0].securityContext{text}" for text in expected]
+
+
+class CountedText(str):
+    """An address that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        CountedText.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_many_external_addresses_that_stay_are_compared_once_each():
+    addresses = [CountedText(f"10.1.{i // 250}.{i % 250}") for i in range(500)]
+    again = [CountedText(address) for address in addresses]
+    old = {"kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": {"externalIPs": addresses}}
+    new = {**old, "spec": {"externalIPs": again, "ports": [{"port": 80}]}}
+    CountedText.compared = 0
+    check_service(new, old, Errors())
+    assert CountedText.compared < 2 * len(addresses)
+
+
+def test_a_quota_with_very_many_unknown_scopes_prints_few_of_them():
+    found = validate_create(quota_with(scopes=[f"scope-{i}" for i in range(5000)]), ValidationContext())
+    assert 1 <= len(found) <= 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import Any
 
 from dray.api.names import label_problems, qualified_name_problems
@@ -296,27 +295,30 @@ class _BadIndexes(Exception):
 
 
 def _count_indexes(text: str, completions: int) -> int:
-    """How many indexes a text such as `0-3,7` has."""
+    """How many indexes a text such as `0-3,7` has. There may be tens of thousands."""
     total, last = 0, -1
     for part in text.split(",") if text else ():
-        limits = [_index(limit, completions) for limit in part.split("-", 2)[:2]]
-        if part.count("-") > 1:
+        low, dash, high = part.partition("-")
+        if "-" in high:
             rule = "violates the requirement that an index interval can have at most two parts separated by '-'"
             raise _BadIndexes(f'the fragment "{part}" {rule}')
-        for before, index in ((last, limits[0]), *pairwise(limits)):
-            if index <= before:
-                raise _BadIndexes(f"non-increasing order, previous: {before}, current: {index}")
-        last = limits[-1]
-        total += last - limits[0] + 1
+        first = _index(low, completions)
+        end = _index(high, completions) if dash else first
+        if dash and end <= first:
+            raise _BadIndexes(f"non-increasing order, previous: {first}, current: {end}")
+        if first <= last:
+            raise _BadIndexes(f"non-increasing order, previous: {last}, current: {first}")
+        total += end - first + 1
+        last = end
     return total
 
 
 def _index(text: str, completions: int) -> int:
-    if not re.fullmatch("[0-9]{1,18}", text):
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise _BadIndexes(f'cannot convert string to integer for index: "{text}"')
-    if int(text) >= completions:
+    if (index := int(text)) >= completions:
         raise _BadIndexes(f'too large index: "{text}"')
-    return int(text)
+    return index
 
 
 # --- update ----------------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ _PLAIN_RULE = (
     "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
 )
 OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
+_MOST_SCOPES = 100
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -105,7 +106,8 @@ def check_amount(name: str, amount: str, path: str, errors: Errors) -> None:
 def _check_scopes(spec: Document, errors: Errors) -> None:
     scopes = spec.get("scopes") or []
     limited = sorted(name for name in spec.get("hard") or {} if name in QUOTA_NAMES)
-    for scope in scopes:
+    # Each error prints the whole list.
+    for scope in scopes[:_MOST_SCOPES]:
         if scope not in SCOPES:
             errors.invalid("spec.scopes", scopes, "unsupported scope")
             continue

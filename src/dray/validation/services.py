@@ -107,8 +107,9 @@ def _check_addresses(spec: Document, before: Document, errors: Errors) -> None:
     if (policy := spec.get("ipFamilyPolicy")) and policy not in FAMILY_POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, FAMILY_POLICIES)
     # Addresses that an earlier version took may stay.
+    kept = set(before.get("externalIPs") or ())
     for i, address in enumerate(spec.get("externalIPs") or ()):
-        if address not in (before.get("externalIPs") or ()):
+        if address not in kept:
             check_reachable_ip(address, f"spec.externalIPs[{i}]", errors)
 
 
