@@ -589,3 +589,16 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "dray", "simulate", "-f", str(file), "-o", "json"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr.decode()) == (3, "Error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("addition", "said"),
+    [
+        ("node-1=99999999", "100000 nodes at most"),
+        ("node-9=3", "node-9 is neither a node of the dump nor a file"),
+    ],
+)
+def test_nodes_that_cannot_be_added(addition: str, said: str, tmp_path: Path) -> None:
+    result = run(tmp_path, BASE, "--add-nodes", addition)
+    assert result.exit_code == 2
+    assert said in result.output

@@ -30,6 +30,11 @@ def test_a_healthy_cluster_has_no_findings(tmp_path: Path) -> None:
     assert findings(cluster, tmp_path) == []
 
 
+def test_an_empty_dump_is_not_called_healthy(tmp_path: Path) -> None:
+    result = CliRunner().invoke(doctor, ["-f", str(tmp_path)])
+    assert result.stdout == "there are no objects to look at\n"
+
+
 def stuck_finalizer(c: Cluster) -> None:
     gone = gpu_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=["example.com/cleanup"])
     c.add(gone)

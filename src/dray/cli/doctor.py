@@ -134,7 +134,7 @@ def _print(found: list[DoctorFinding], objects: int, *, is_wide: bool) -> None:
         else:
             show_line(severity, f"{line}; fix: {finding.fix}")
     if not found:
-        click.echo(f"nothing looks wrong ({objects} objects)")
+        click.echo(f"nothing looks wrong ({objects} objects)" if objects else "there are no objects to look at")
         return
     errors = sum(finding.severity == "error" for finding in found)
     click.echo(f"{errors} errors, {len(found) - errors} warnings ({objects} objects)")

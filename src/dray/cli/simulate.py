@@ -154,6 +154,10 @@ def simulate(
         sys.exit(EXIT_NO)
 
 
+# Kubernetes supports 5,000 nodes; far more of them would take all memory.
+MOST_ADDED_NODES = 100_000
+
+
 class _Invocation:
     """Reads files and runs simulations with a progress line; `problems` are the objects that were left out."""
 
@@ -176,10 +180,16 @@ class _Invocation:
         name, number = _named(text, "--add-nodes", "TEMPLATE=N, for example node-1=3")
         if not number.isdigit():
             raise click.UsageError(f"--add-nodes {text}: expected TEMPLATE=N, for example node-1=3")
+        if len(number) > 9 or int(number) > MOST_ADDED_NODES:
+            raise click.UsageError(f"--add-nodes {text}: {MOST_ADDED_NODES} nodes at most, since each takes memory")
         return self._template(world, name), int(number)
 
     def _template(self, world: ClusterObjects, name: str) -> NodeTemplate:
-        return template_of(world, name) if name in world.nodes_by_name else template_of(self.read((name,)))
+        if name in world.nodes_by_name:
+            return template_of(world, name)
+        if name != "-" and not Path(name).exists():
+            raise click.UsageError(f"{name} is neither a node of the dump nor a file")
+        return template_of(self.read((name,)))
 
     def shapes(self, world: ClusterObjects, additions: tuple[str, ...], prices: tuple[str, ...]) -> list[NodeShape]:
         """The nodes that may be added: those that --add-nodes or --price names, or every kind in the dump."""
