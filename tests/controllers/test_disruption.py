@@ -23,6 +23,7 @@ from dray.controllers.deployments import DeploymentController
 from dray.controllers.disruption import DisruptionController
 from dray.controllers.disruption.coverage import CoveredPods, SelectorIndex
 from dray.controllers.disruption.numbers import NotCountable, desired_healthy, disrupted_pods, selector_problem
+from dray.controllers.disruption.scales import Scale
 from dray.controllers.replica_sets import ReplicaSetController
 from tests.controllers.builders import ns_pod
 from tests.controllers.test_workloads import a_workload, has_pods, make_ready
@@ -267,6 +268,17 @@ async def test_an_owner_without_a_scale_fails_the_budget(cluster, controller, ow
     assert event.message == f"Failed to calculate the number of expected pods: {message}"
 
 
+async def test_pods_that_say_that_deployments_own_them_cost_no_requests(cluster):
+    """Whoever may write in one namespace makes thousands of them; the controller's few workers are there for all namespaces."""
+    controller = await cluster.start(DisruptionController)
+    made = await cluster.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=3))
+    owner = OwnerReference(api_version="apps/v1", kind="Deployment", name="app", uid=made.metadata.uid, controller=True)
+    await cluster.eventually(lambda: controller._scales.deployments.get("ns/app"))
+    before = len(cluster.wire.calls)
+    assert await controller._scales.of(owner, "ns") == Scale(made.metadata.uid, 3)
+    assert len(cluster.wire.calls) == before
+
+
 async def test_an_owner_reference_leads_nowhere_else(cluster):
     """As another server may have let it pass: the path that is asked for is not put together from it."""
     controller = await cluster.prepare(DisruptionController)
@@ -490,6 +502,26 @@ def test_a_change_of_a_pod_compares_only_its_own_budgets():
     assert not index
     assert not index._keys
     assert not any(index._shapes.values())
+
+
+class CountedLabels(dict):
+    """Labels that count how often somebody looks for a key."""
+
+    looks = 0
+
+    def __contains__(self, key):
+        self.looks += 1
+        return super().__contains__(key)
+
+
+def test_a_selector_of_very_many_keys_costs_a_pod_without_them_one_look():
+    index = SelectorIndex()
+    for number in range(5):
+        keys = {f"k{number}-{each}": "v" for each in range(10_000)}
+        index.put(f"ns/{number}", "ns", LabelSelector(match_labels=keys))
+    labels = CountedLabels(app="a")
+    assert list(index.matching("ns", labels)) == []
+    assert labels.looks == 5
 
 
 def test_sums_follow_every_change():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dray.api import codec
+from dray.api.core import Pod
+from dray.api.workloads import Service
 from dray.client import ENDPOINT_SLICES, PODS, SERVICES
-from dray.controllers.endpoint_slices import EndpointSliceController
+from dray.controllers.endpoint_slices import EndpointSliceController, wanted_slices
 from tests.controllers.builders import ns_pod
 
 PORTS = [{"name": "web", "port": 80, "targetPort": "http"}, {"name": "plain", "port": 81, "targetPort": 9000}]
@@ -93,6 +96,19 @@ async def test_each_set_of_ports_has_its_slice(cluster, controller):
     await cluster.client.create(SERVICES, a_service())
     await until(cluster, {"10.0.0.1": (8080, True), "10.0.0.2": (8081, True)})
     assert len(await slices(cluster)) == 2
+
+
+def test_slices_of_a_service_share_their_labels():
+    """A Service may have megabytes of them, and thousands of pods with a port of their own each."""
+    service = codec.to_object(a_service(), Service)
+    pods = []
+    for number in range(3):
+        pod = ns_pod(f"p{number}")
+        pod["spec"]["containers"][0]["ports"] = [{"name": "http", "containerPort": 8000 + number}]
+        pods.append(codec.to_object({**pod, "status": {"podIP": f"10.0.0.{number}"}}, Pod))
+    made = list(wanted_slices(service, pods))
+    assert len(made) == 3
+    assert len({id(each["metadata"]["labels"]) for each in made}) == 1
 
 
 async def test_what_is_not_ours_is_left_alone(cluster, controller):

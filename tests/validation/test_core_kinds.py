@@ -319,6 +319,15 @@ def test_the_addresses_of_a_pod(status, expected):
     assert texts(validate_status_update(old | {"status": status}, old, ValidationContext())) == expected
 
 
+def test_more_digits_than_python_reads_as_a_number_are_no_address():
+    address = f"{'1' * 5000}.1.1.1"
+    status = {"podIP": address, "podIPs": [{"ip": address}]}
+    old = pod_with()
+    (found,) = texts(validate_status_update(old | {"status": status}, old, ValidationContext()))
+    assert found.startswith('status.podIPs[0]: Invalid value: "111')
+    assert found.endswith("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+
+
 def test_addresses_that_were_stored_before_may_stay():
     old = pod_with() | {"status": {"podIP": "010.1.1.1", "podIPs": [{"ip": "010.1.1.1"}]}}
     new = old | {"status": old["status"] | {"phase": "Running"}}

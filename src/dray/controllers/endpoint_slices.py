@@ -138,11 +138,19 @@ def wanted_slices(service: Service, pods: Iterable[Pod]) -> Iterator[Document]:
     for pod in sorted(pods, key=lambda each: each.metadata.name):
         if not is_finished(pod) and _address(pod, kind):
             by_ports.setdefault(tuple(_numbers(service, pod)), []).append(pod)
+    # The same labels for all: a Service may have very many, and each of its pods other ports.
+    labels = _labels(service)
     if not by_ports:
-        yield _slice(service, (), [])
+        yield _slice(service, labels, (), [])
     for numbers, group in by_ports.items():
         for start in range(0, len(group), MAX_ENDPOINTS):
-            yield _slice(service, numbers, group[start : start + MAX_ENDPOINTS])
+            yield _slice(service, labels, numbers, group[start : start + MAX_ENDPOINTS])
+
+
+def _labels(service: Service) -> dict[str, str]:
+    metadata = service.metadata
+    labels = {**metadata.labels, SERVICE_LABEL: metadata.name, MANAGED_BY_LABEL: MANAGED_BY}
+    return labels | {HEADLESS_LABEL: ""} if service.spec.cluster_ip == "None" else labels
 
 
 def address_type(service: Service) -> str:
@@ -173,11 +181,8 @@ def _number(port: ServicePort, pod: Pod) -> int:
     return 0
 
 
-def _slice(service: Service, numbers: tuple[tuple[str, int], ...], pods: list[Pod]) -> Document:
+def _slice(service: Service, labels: dict[str, str], numbers: tuple[tuple[str, int], ...], pods: list[Pod]) -> Document:
     metadata = service.metadata
-    labels = {**metadata.labels, SERVICE_LABEL: metadata.name, MANAGED_BY_LABEL: MANAGED_BY}
-    if service.spec.cluster_ip == "None":
-        labels[HEADLESS_LABEL] = ""
     owner = {
         "apiVersion": "v1", "kind": "Service", "name": metadata.name, "uid": metadata.uid,
         "controller": True, "blockOwnerDeletion": True,

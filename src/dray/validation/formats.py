@@ -256,8 +256,12 @@ _LINK_LOCAL_MULTICAST = ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_netwo
 
 
 def _is_ip_with_zeros(text: str) -> bool:
+    """Numbers of thousands of digits are none that Python reads."""
     numbers = text.split(".")
-    return len(numbers) == 4 and all(each.isascii() and each.isdigit() and int(each) < 256 for each in numbers)
+    if len(numbers) != 4 or not all(each.isascii() and each.isdigit() for each in numbers):
+        return False
+    without_zeros = [each.lstrip("0") or "0" for each in numbers]
+    return all(len(each) <= 3 and int(each) < 256 for each in without_zeros)
 
 
 def ip_family(text: str) -> int:

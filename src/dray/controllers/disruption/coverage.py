@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from dray.api.core import Pod
 from dray.api.matching import matches_labels
@@ -59,7 +60,8 @@ class SelectorIndex:
 
     def matching(self, namespace: str, labels: Labels) -> Iterator[str]:
         for shape in self._shapes.get(namespace, ()):
-            values = tuple(labels[key] for key in shape if key in labels)
+            # Up to the first key that the labels lack: a selector may have very many.
+            values = tuple(map(labels.__getitem__, takewhile(labels.__contains__, shape)))
             for key in self._keys.get((namespace, shape, values), ()):
                 self.compared += 1
                 if matches_labels(self._selectors[key], labels):

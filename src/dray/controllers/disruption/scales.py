@@ -60,6 +60,9 @@ class OwnerScales:
             return _scale(self.stateful_sets, owner, namespace)
         if owner.kind == "ReplicaSet" and group in OWN_GROUPS:
             return self._of_replica_set(owner, namespace)
+        if owner.kind == "Deployment" and group == "apps":
+            # No pod is a Deployment's own, but any pod may say so: thousands of them cost no request each.
+            return _scale(self.deployments, owner, namespace)
         return None
 
     def _of_replica_set(self, owner: OwnerReference, namespace: str) -> Scale | None:
