@@ -17,7 +17,7 @@ def tolerating(seconds=None, **fields):
     return found if seconds is None else {**found, "tolerationSeconds": seconds}
 
 
-async def a_pod(cluster, name="pod", *tolerations, node="node"):
+async def put_pod(cluster, name="pod", *tolerations, node="node"):
     return await cluster.client.create(PODS, ns_pod(name, node=node, tolerations=list(tolerations)))
 
 
@@ -46,9 +46,9 @@ async def controller(cluster, clock):
 
 
 async def test_a_pod_without_a_toleration_goes_at_once(cluster, controller):
-    await a_pod(cluster)
-    await a_pod(cluster, "elsewhere", node="other")
-    await a_pod(cluster, "guest", tolerating())
+    await put_pod(cluster)
+    await put_pod(cluster, "elsewhere", node="other")
+    await put_pod(cluster, "guest", tolerating())
     await taint(cluster, {"key": "k", "effect": "NoSchedule"})
     await cluster.quiet()
     assert not await is_leaving(cluster)
@@ -67,7 +67,7 @@ async def test_a_pod_without_a_toleration_goes_at_once(cluster, controller):
 
 async def test_a_pod_that_comes_to_a_tainted_node(cluster, controller):
     await taint(cluster, NO_EXECUTE)
-    await a_pod(cluster)
+    await put_pod(cluster)
     await leaves(cluster)
 
 
@@ -81,7 +81,7 @@ async def _is(answer):
 
 
 async def test_a_toleration_ends(cluster, controller, clock):
-    await a_pod(cluster, "pod", tolerating(60))
+    await put_pod(cluster, "pod", tolerating(60))
     await taint(cluster, NO_EXECUTE)
     await waits(cluster, controller)
     await clock.advance(59)
@@ -93,7 +93,7 @@ async def test_a_toleration_ends(cluster, controller, clock):
 
 
 async def test_a_taint_that_goes_lets_the_pod_stay(cluster, controller, clock):
-    await a_pod(cluster, "pod", tolerating(60))
+    await put_pod(cluster, "pod", tolerating(60))
     await taint(cluster, NO_EXECUTE)
     await waits(cluster, controller)
     await taint(cluster)
@@ -111,7 +111,7 @@ async def test_a_taint_that_goes_lets_the_pod_stay(cluster, controller, clock):
 
 async def test_another_taint_shortens_the_time(cluster, controller, clock):
     other = {"key": "other", "effect": "NoExecute"}
-    await a_pod(cluster, "pod", tolerating(600), tolerating(100, key="other"))
+    await put_pod(cluster, "pod", tolerating(600), tolerating(100, key="other"))
     await taint(cluster, NO_EXECUTE)
     await waits(cluster, controller)
     await clock.advance(50)
@@ -125,7 +125,7 @@ async def test_another_taint_shortens_the_time(cluster, controller, clock):
 
 
 async def test_a_longer_toleration_keeps_the_pod_longer(cluster, controller, clock):
-    await a_pod(cluster, "pod", tolerating(60, value="v", operator="Equal"))
+    await put_pod(cluster, "pod", tolerating(60, value="v", operator="Equal"))
     await taint(cluster, NO_EXECUTE)
     await waits(cluster, controller)
     known = (await cluster.client.get_document(PODS, "pod", "ns"))["spec"]["tolerations"]
@@ -142,7 +142,7 @@ async def test_a_longer_toleration_keeps_the_pod_longer(cluster, controller, clo
 async def test_pods_of_a_node_that_fell_silent_go_after_their_toleration(cluster, controller, clock):
     """Pods get a toleration of five minutes on creation; the taint comes from the node lifecycle controller."""
     await cluster.start(NodeLifecycleController, clock=clock)
-    await a_pod(cluster)
+    await put_pod(cluster)
     await cluster.client.patch(
         NODES, "node", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, subresource="status"
     )
@@ -155,11 +155,11 @@ async def test_pods_of_a_node_that_fell_silent_go_after_their_toleration(cluster
 
 
 async def test_a_pod_that_was_replaced_is_not_the_one(cluster, controller):
-    await a_pod(cluster)
+    await put_pod(cluster)
 
     async def replace():
         await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
-        await a_pod(cluster, "pod", tolerating())
+        await put_pod(cluster, "pod", tolerating())
 
     cluster.wire.before("PATCH", "/pods/pod/status$", replace)
     await taint(cluster, NO_EXECUTE)
@@ -170,7 +170,7 @@ async def test_a_pod_that_was_replaced_is_not_the_one(cluster, controller):
 
 async def test_a_deletion_that_fails_is_tried_again(cluster, controller, clock):
     cluster.wire.fail("DELETE", "/pods/pod$", ServerUnreachable("down"), times=1)
-    await a_pod(cluster)
+    await put_pod(cluster)
     await taint(cluster, NO_EXECUTE)
     await cluster.eventually(lambda: _is(controller.queue.delayed == 1))
     await clock.advance(10)
@@ -210,8 +210,8 @@ def test_how_long_taints_are_tolerated(taints, tolerations, expected):
 
 
 async def test_a_toleration_beyond_all_dates_stops_nobody(cluster, controller):
-    await a_pod(cluster, "patient", tolerating(2**63 - 1))
-    await a_pod(cluster)
+    await put_pod(cluster, "patient", tolerating(2**63 - 1))
+    await put_pod(cluster)
     await taint(cluster, NO_EXECUTE)
     await leaves(cluster)
     await cluster.quiet()
@@ -223,7 +223,7 @@ async def test_a_taint_looks_at_the_pods_of_its_node_only(cluster, clock):
     for node in ("node", "other"):
         await cluster.client.create(NODES, node_with_ready(node))
         for number in range(3):
-            await a_pod(cluster, f"{node}-{number}", node=node)
+            await put_pod(cluster, f"{node}-{number}", node=node)
     await cluster.eventually(lambda: _is(len(controller._pods) == 6))
     await taint(cluster, NO_EXECUTE)
     await cluster.eventually(lambda: _is(len(controller.queue) == 3))
@@ -234,7 +234,7 @@ async def test_a_taint_looks_at_the_pods_of_its_node_only(cluster, clock):
 
 
 async def test_nodes_without_such_taints_cost_nothing(cluster, controller):
-    await a_pod(cluster)
+    await put_pod(cluster)
     await cluster.quiet()
     before = len(cluster.wire.calls)
     await taint(cluster, {"key": "k", "effect": "NoSchedule"})

@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from dray.validation.pod_security.checks import CHECKS
-from dray.validation.pod_security.evaluation import MOST_CHECKED, NEWEST, violations, warnings_about_pods
-from dray.validation.pod_security.levels import BASELINE, LEVELS, PRIVILEGED, RESTRICTED, LevelVersion, policy_of
+from dray.validation.pod_security.evaluation import MOST_CHECKED, violations, warnings_about_pods
+from dray.validation.pod_security.levels import (
+    BASELINE,
+    LEVELS,
+    NEWEST,
+    PRIVILEGED,
+    RESTRICTED,
+    LevelVersion,
+    namespace_levels,
+)
 
 Document = dict[str, Any]
 LABEL = "pod-security.kubernetes.io/"
@@ -251,7 +259,7 @@ def test_rules_are_listed_in_order_and_replace_rules_that_are_there() -> None:
 
 
 def read(**labels: str) -> tuple[list[str], list[str]]:
-    policy, problems = policy_of({LABEL + mode.replace("_", "-"): value for mode, value in labels.items()})
+    policy, problems = namespace_levels({LABEL + mode.replace("_", "-"): value for mode, value in labels.items()})
     return [str(policy.enforce), str(policy.audit), str(policy.warn)], [str(problem) for problem in problems]
 
 

@@ -5,35 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 
 from dray.api.scheme import is_namespaced
 from dray.api.strategies import strategy_for
 from dray.validation import (
-    autoscalers,
     claim_status,
     claims,
     cluster_kinds,
     core_kinds,
     device_classes,
-    device_taint_rules,
-    disruption_budgets,
     events,
-    ingresses,
-    jobs,
     key_values,
-    limit_ranges,
-    pod_groups,
     pod_status,
-    pod_templates,
     pods,
-    pool_status,
-    quotas,
     rbac,
-    services,
     slices,
-    volumes,
-    webhooks,
-    workloads,
 )
 from dray.validation.errors import Document, Errors, FieldError, ValidationContext
 from dray.validation.metadata import check_metadata, check_metadata_update
@@ -43,6 +31,21 @@ Check = Callable[[Document, Document | None, ValidationContext, Errors], None]
 
 def _once(check: Callable[[Document, Errors], None]) -> Check:
     return lambda new, old, context, errors: check(new, errors)
+
+
+def _later(module: str, function: str) -> Callable[..., None]:
+    """Rules that are loaded with the first object that needs them: a server that starts has none of most kinds."""
+
+    @cache
+    def rules() -> Callable[..., None]:
+        found: Callable[..., None] = getattr(import_module(f"dray.validation.{module}"), function)
+        return found
+
+    return lambda *arguments: rules()(*arguments)
+
+
+def _without_context(check: Callable[[Document, Document | None, Errors], None]) -> Check:
+    return lambda new, old, context, errors: check(new, old, errors)
 
 
 def _pods(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
@@ -60,10 +63,18 @@ def _claims(new: Document, old: Document | None, context: ValidationContext, err
 
 
 def _pool_status(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    from dray.validation import pool_status
+
     if old is None:
         pool_status.check_request(new, context, errors)
     else:
         pool_status.check_request_update(new, old, errors)
+
+
+def _pod_template(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
+    from dray.validation import pod_templates
+
+    pod_templates.check_pod_template(new, context, errors)
 
 
 _CHECKS: dict[str, Check] = {
@@ -71,55 +82,53 @@ _CHECKS: dict[str, Check] = {
     "ResourceClaim": _claims,
     "ResourceClaimTemplate": claims.check_template,
     "DeviceClass": device_classes.check_class,
-    "DeviceTaintRule": lambda new, old, context, errors: device_taint_rules.check_rule(new, old, errors),
+    "DeviceTaintRule": _without_context(_later("device_taint_rules", "check_rule")),
     "ResourcePoolStatusRequest": _pool_status,
     "Pod": _pods,
     "Node": lambda new, old, context, errors: core_kinds.check_node(new, old, errors),
-    "ResourceQuota": lambda new, old, _, errors: quotas.check_quota(new, old, errors),
-    "LimitRange": _once(limit_ranges.check_limit_range),
+    "ResourceQuota": _without_context(_later("quotas", "check_quota")),
+    "LimitRange": _once(_later("limit_ranges", "check_limit_range")),
     "Event": events.check_event,
     "Namespace": _once(core_kinds.check_namespace),
     "Lease": _once(core_kinds.check_lease),
-    "Service": lambda new, old, _, errors: services.check_service(new, old, errors),
-    **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: key_values.check_key_values(new, old, errors)),
-    "PriorityClass": lambda new, old, _, errors: core_kinds.check_priority_class(new, old, errors),
-    "PodGroup": lambda new, old, _, errors: pod_groups.check_group(new, old, errors),
-    "Workload": lambda new, old, _, errors: pod_groups.check_workload(new, old, errors),
+    "Service": _without_context(_later("services", "check_service")),
+    **dict.fromkeys(("Secret", "ConfigMap"), _without_context(key_values.check_key_values)),
+    "PriorityClass": _without_context(core_kinds.check_priority_class),
+    "PodGroup": _without_context(_later("pod_groups", "check_group")),
+    "Workload": _without_context(_later("pod_groups", "check_workload")),
     **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
-    **dict.fromkeys(
-        ("RoleBinding", "ClusterRoleBinding"), lambda new, old, _, errors: rbac.check_binding(new, old, errors)
-    ),
+    **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), _without_context(rbac.check_binding)),
     **dict.fromkeys(
         ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
-        lambda new, old, _, errors: webhooks.check_webhooks(new, old, errors),
+        _without_context(_later("webhooks", "check_webhooks")),
     ),
-    "Deployment": workloads.check_deployment,
-    "ReplicaSet": workloads.check_replica_set,
-    "ReplicationController": workloads.check_replication_controller,
-    "DaemonSet": workloads.check_daemon_set,
-    "StatefulSet": workloads.check_stateful_set,
-    "Job": jobs.check_job,
-    "CronJob": jobs.check_cron_job,
-    "PodTemplate": lambda new, old, context, errors: pod_templates.check_pod_template(new, context, errors),
-    "PodDisruptionBudget": _once(disruption_budgets.check_budget),
-    "PersistentVolumeClaim": lambda new, old, _, errors: volumes.check_volume_claim(new, old, errors),
-    "StorageClass": lambda new, old, _, errors: volumes.check_storage_class(new, old, errors),
+    "Deployment": _later("workloads", "check_deployment"),
+    "ReplicaSet": _later("workloads", "check_replica_set"),
+    "ReplicationController": _later("workloads", "check_replication_controller"),
+    "DaemonSet": _later("workloads", "check_daemon_set"),
+    "StatefulSet": _later("workloads", "check_stateful_set"),
+    "Job": _later("jobs", "check_job"),
+    "CronJob": _later("jobs", "check_cron_job"),
+    "PodTemplate": _pod_template,
+    "PodDisruptionBudget": _once(_later("disruption_budgets", "check_budget")),
+    "PersistentVolumeClaim": _without_context(_later("volumes", "check_volume_claim")),
+    "StorageClass": _without_context(_later("volumes", "check_storage_class")),
     "RuntimeClass": cluster_kinds.check_runtime_class,
     "EndpointSlice": cluster_kinds.check_endpoint_slice,
     "ControllerRevision": cluster_kinds.check_revision,
-    "Ingress": lambda new, old, _, errors: ingresses.check_ingress(new, old, errors),
-    "IngressClass": lambda new, old, _, errors: ingresses.check_ingress_class(new, old, errors),
-    "NetworkPolicy": _once(ingresses.check_network_policy),
-    "HorizontalPodAutoscaler": lambda new, old, _, errors: autoscalers.check_autoscaler(new, old, errors),
+    "Ingress": _without_context(_later("ingresses", "check_ingress")),
+    "IngressClass": _without_context(_later("ingresses", "check_ingress_class")),
+    "NetworkPolicy": _once(_later("ingresses", "check_network_policy")),
+    "HorizontalPodAutoscaler": _without_context(_later("autoscalers", "check_autoscaler")),
 }
 
 _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Errors], None]] = {
     "ResourceClaim": claim_status.check_claim_status,
-    "DeviceTaintRule": lambda new, old, context, errors: device_taint_rules.check_rule_status(new, errors),
-    "ResourcePoolStatusRequest": lambda new, old, context, errors: pool_status.check_request_status(new, old, errors),
+    "DeviceTaintRule": _once(_later("device_taint_rules", "check_rule_status")),
+    "ResourcePoolStatusRequest": _without_context(_later("pool_status", "check_request_status")),
     "Node": lambda new, old, context, errors: core_kinds.check_node_status(new, old, errors),
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors, context),
-    "PodGroup": lambda new, old, context, errors: pod_groups.check_group_status(new, errors),
+    "PodGroup": _once(_later("pod_groups", "check_group_status")),
 }
 
 

@@ -29,12 +29,12 @@ async def label(server: Client, **labels: str) -> Answer:
     return await server.patch("/api/v1/namespaces/team", body)
 
 
-def a_pod(name: str = "p", **spec: Any) -> Document:
+def plain_pod(name: str = "p", **spec: Any) -> Document:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
 def a_careful_pod(name: str = "p") -> Document:
-    pod = a_pod(name, securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}})
+    pod = plain_pod(name, securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}})
     careful = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     pod["spec"]["containers"][0]["securityContext"] = careful
     return pod
@@ -45,17 +45,17 @@ HOST = 'violate PodSecurity "baseline:latest": host namespaces (hostNetwork=true
 
 async def test_a_pod_is_refused(server: Client) -> None:
     await label(server, enforce="baseline")
-    refused = await server.post(PODS, a_pod(hostNetwork=True))
+    refused = await server.post(PODS, plain_pod(hostNetwork=True))
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert refused.body["message"] == f'pods "p" is forbidden: {HOST.replace("violate", "violates")}'
     assert refused.body["details"] == {"name": "p", "kind": "pods"}
     assert refused.warnings == []
-    assert (await server.post(PODS, a_pod())).status == 201
+    assert (await server.post(PODS, plain_pod())).status == 201
 
 
 async def test_a_pod_without_care_is_refused_by_restricted(server: Client) -> None:
     await label(server, enforce="restricted", enforce_version="v1.37")
-    refused = await server.post(PODS, a_pod())
+    refused = await server.post(PODS, plain_pod())
     assert refused.body["message"].startswith(
         'pods "p" is forbidden: violates PodSecurity "restricted:v1.37": allowPrivilegeEscalation != false '
         '(container "c" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities ('
@@ -67,13 +67,13 @@ async def test_a_pod_without_care_is_refused_by_restricted(server: Client) -> No
 async def test_a_pod_is_warned_about_and_noted(server: Client, caplog: pytest.LogCaptureFixture) -> None:
     await label(server, warn="baseline", audit="baseline", audit_version="v1.30")
     with caplog.at_level("INFO", "dray.audit"):
-        made = await server.post(PODS, a_pod(hostNetwork=True))
+        made = await server.post(PODS, plain_pod(hostNetwork=True))
     assert (made.status, made.warnings) == (201, [f"would {HOST}"])
     (line,) = [record.getMessage() for record in caplog.records if record.name == "dray.audit"]
     assert 'audit-violations: would violate PodSecurity \\"baseline:v1.30\\": host namespaces' in line
 
 
-TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": a_pod(hostNetwork=True)["spec"]}
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": plain_pod(hostNetwork=True)["spec"]}
 SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
 ONCE = copy.deepcopy(TEMPLATE)
 ONCE["spec"]["restartPolicy"] = "Never"
@@ -108,7 +108,7 @@ async def test_whoever_makes_a_workload_is_warned(server: Client, path: str, bod
 
 async def test_only_changes_that_matter_are_looked_at(server: Client) -> None:
     await label(server)
-    await server.post(PODS, a_pod(hostNetwork=True))
+    await server.post(PODS, plain_pod(hostNetwork=True))
     await label(server, enforce="baseline")
     assert (await server.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}})).status == 200
     assert (await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})).status == 200
@@ -120,7 +120,7 @@ async def test_only_changes_that_matter_are_looked_at(server: Client) -> None:
 
 async def test_ephemeral_containers_are_looked_at(server: Client) -> None:
     await label(server, enforce="baseline")
-    await server.post(PODS, a_pod())
+    await server.post(PODS, plain_pod())
     extra = {"name": "debug", "image": "i", "securityContext": {"privileged": True}}
     body = {"spec": {"ephemeralContainers": [extra]}}
     refused = await server.patch(f"{PODS}/p/ephemeralcontainers", body, "strategic-merge")
@@ -147,7 +147,7 @@ async def test_labels_that_cannot_be_read_are_refused(server: Client) -> None:
 async def test_a_stricter_namespace_tells_which_pods_would_be_refused(server: Client) -> None:
     await label(server)
     for name in ("b", "a"):
-        await server.post(PODS, a_pod(name, hostNetwork=True))
+        await server.post(PODS, plain_pod(name, hostNetwork=True))
     await server.post(PODS, a_careful_pod("c"))
     summary = 'existing pods in namespace "team" violate the new PodSecurity enforce level "{}:latest"'
     told = await label(server, enforce="baseline")
@@ -167,7 +167,7 @@ async def test_an_emulated_release_has_its_own_rules(tmp_path: Path) -> None:
     server = Client(running, store)
     try:
         await label(server, enforce="baseline")
-        pod = a_pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_notsent_lowat", "value": "1"}]})
+        pod = plain_pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_notsent_lowat", "value": "1"}]})
         refused = await server.post(PODS, pod)
         assert refused.body["message"].endswith("forbidden sysctls (net.ipv4.tcp_notsent_lowat)")
     finally:

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.api.dra.pod_phase import is_finished_document
 from dray.api.jsontext import go_json
 from dray.api.names import subdomain_problems
 from dray.api.scheme import Resource, by_kind
@@ -21,14 +20,6 @@ from dray.apiserver.request.request_options import (
     body_type,
     write_options,
 )
-from dray.apiserver.subresources.disruption_budgets import (
-    covers,
-    is_ready,
-    spares_unready,
-    still_processed,
-    with_one_less,
-)
-from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission
 from dray.apiserver.write.decoding import Decoded, decode_object
@@ -142,61 +133,10 @@ class Subresources:
             propagation=wish.get("propagationPolicy") or "",
             dry_run=options.dry_run or bool(wish.get("dryRun")),
         )
-        pod = await self._core.document(stored)
-        budget = self._budget_of(call, pod) if _is_protected(pod) else None
-        if budget is None:
-            await self._delete_disrupted(call, deletion)
-        elif not is_ready(pod) and spares_unready(await self._core.document(budget)):
-            await self._delete_unready(call, deletion, stored, budget.name)
-        else:
-            await self._use_budget(call, budget.name, deletion)
-            await self._delete_disrupted(call, deletion)
+        from dray.apiserver.subresources.evictions import Evictions
+
+        await Evictions(self._core, self._writer, self._deleter).evict(call, stored, deletion)
         return success(201)
-
-    async def _delete_unready(self, call: ApiCall, deletion: DeleteOptions, stored: Stored, budget: str) -> None:
-        """As long as the pod is what it was: one that has become ready counts, and the client asks again."""
-        exact = deletion.resource_version or str(stored.revision)
-        try:
-            await self._delete_disrupted(call, dataclasses.replace(deletion, resource_version=exact))
-        except errors.ApiError as error:
-            if error.code != 409 or deletion.resource_version:
-                raise
-            raise still_processed(budget) from None
-
-    async def _delete_disrupted(self, call: ApiCall, deletion: DeleteOptions) -> None:
-        """Marks the pod first, which tells whoever made it that it did not fail by itself."""
-        if not deletion.dry_run:
-
-            def build(old: Document) -> Document:
-                self._deleter.check_preconditions(call, deletion, old)
-                return _with_condition(old, {**DISRUPTED, "lastTransitionTime": self._core.now()})
-
-            change = ObjectChange(build, "eviction", False, endpoint="finalize", skip_admission=True)
-            marked = await self._writer.change(call, change)
-            if deletion.resource_version:
-                deletion = dataclasses.replace(deletion, resource_version=str(marked.stored.revision))
-        await self._deleter.delete(call, deletion)
-
-    def _budget_of(self, call: ApiCall, pod: Document) -> Stored | None:
-        labels = pod["metadata"].get("labels") or {}
-        budgets = self._core.cache(by_kind("PodDisruptionBudget")).list(call.namespace)
-        found = [stored for stored in budgets if covers(stored.document(), labels)]
-        if len(found) > 1:
-            raise errors.bad_request(
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            )
-        return found[0] if found else None
-
-    async def _use_budget(self, call: ApiCall, name: str, deletion: DeleteOptions) -> None:
-        """Takes one disruption from the budget, so that the next eviction finds one less; raises 429 when none is left."""
-        budget = replace(call, row=by_kind("PodDisruptionBudget"), info=replace(call.info, name=name))
-
-        def build(old: Document) -> Document:
-            # Without a resourceVersion: after a conflict the writer asks the newer budget.
-            metadata = {key: value for key, value in old["metadata"].items() if key != "resourceVersion"}
-            return with_one_less({**old, "metadata": metadata}, call.name, self._core.now())
-
-        await self._writer.change(budget, ObjectChange(build, "status", deletion.dry_run, skip_admission=True))
 
     # --- serviceaccounts/token ----------------------------------------------------------------------------------------
 
@@ -220,34 +160,6 @@ class Subresources:
         entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries
-
-
-DISRUPTED = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "lastProbeTime": None,
-    "reason": "EvictionByEvictionAPI",
-    "message": "Eviction API: evicting",
-}
-
-
-def _with_condition(pod: Document, condition: Document) -> Document:
-    """The pod with the condition in place of an older one of its type, unless that says the same."""
-    status = pod.get("status") or {}
-    others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
-    same = [
-        each
-        for each in status.get("conditions") or ()
-        if all(each.get(key) == value for key, value in condition.items() if key != "lastTransitionTime")
-    ]
-    return {**pod, "status": {**status, "conditions": [*others, same[0] if same else condition]}}
-
-
-def _is_protected(pod: Document) -> bool:
-    """Whether a budget covers the pod at all: one that has ended, has not started or is being deleted disrupts nobody."""
-    if is_finished_document(pod) or (pod.get("status") or {}).get("phase") == "Pending":
-        return False
-    return not pod["metadata"].get("deletionTimestamp")
 
 
 def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:

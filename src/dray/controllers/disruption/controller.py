@@ -30,7 +30,7 @@ from dray.client import (
 from dray.client.rest import STRATEGIC_PATCH
 from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
-from dray.controllers.disruption.coverage import Coverage, CoveredPods
+from dray.controllers.disruption.coverage import CoveredPods, PodsOfBudget
 from dray.controllers.disruption.numbers import (
     NotCountable,
     disrupted_pods,
@@ -162,7 +162,7 @@ class DisruptionController:
         if disrupted.left_s is not None:
             self.queue.add_after(key, disrupted.left_s)
 
-    async def _expected(self, budget: PodDisruptionBudget, coverage: Coverage) -> int:
+    async def _expected(self, budget: PodDisruptionBudget, coverage: PodsOfBudget) -> int:
         problem = selector_problem(budget.spec.selector)
         if problem:
             raise NotCountable(problem)
@@ -199,7 +199,7 @@ class DisruptionController:
             if not error.is_not_found:
                 raise
 
-    def _report(self, budget: PodDisruptionBudget, coverage: Coverage) -> None:
+    def _report(self, budget: PodDisruptionBudget, coverage: PodsOfBudget) -> None:
         about = reference_to(DISRUPTION_BUDGETS, budget)
         if not coverage.pods:
             self._recorder.event(about, NORMAL, "NoPods", "No matching pods found")

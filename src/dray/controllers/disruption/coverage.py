@@ -91,7 +91,7 @@ class CoveredPod:
 
 
 @dataclass(slots=True)
-class Coverage:
+class PodsOfBudget:
     """The pods of one budget by name, and their sums."""
 
     pods: dict[str, CoveredPod] = field(default_factory=dict)
@@ -138,11 +138,11 @@ def covered(pod: Pod) -> CoveredPod:
 class CoveredPods:
     def __init__(self) -> None:
         self.selectors = SelectorIndex()
-        self._coverage: dict[str, Coverage] = {}
+        self._coverage: dict[str, PodsOfBudget] = {}
         self._budgets_of: dict[str, tuple[str, ...]] = {}
 
-    def of(self, budget: str) -> Coverage:
-        return self._coverage.get(budget) or Coverage()
+    def of(self, budget: str) -> PodsOfBudget:
+        return self._coverage.get(budget) or PodsOfBudget()
 
     def budgets_of(self, pod: Pod) -> tuple[str, ...]:
         return self._of(pod.metadata.namespace, pod.metadata.name)
@@ -156,7 +156,7 @@ class CoveredPods:
             return
         self.remove_budget(key)
         self.selectors.put(key, namespace, selector)
-        coverage = self._coverage[key] = Coverage()
+        coverage = self._coverage[key] = PodsOfBudget()
         for pod in pods:
             if matches_labels(selector, pod.metadata.labels):
                 name = pod.metadata.name

@@ -13,7 +13,7 @@ from dray.api.times import parse_time
 from dray.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from dray.clock import rfc3339
 from dray.controllers.deployment_rollout import number_of_pods
-from dray.controllers.disruption.coverage import Coverage, CoveredPod
+from dray.controllers.disruption.coverage import CoveredPod, PodsOfBudget
 
 # An evicted pod that nobody has begun to delete within this time is counted again.
 DELETION_TIMEOUT_S = 120.0
@@ -79,7 +79,7 @@ def _seconds_left(since: str, now: datetime) -> float:
 
 
 def status_of(
-    budget: PodDisruptionBudget, coverage: Coverage, expected: int, waiting: Mapping[str, str], now: datetime
+    budget: PodDisruptionBudget, coverage: PodsOfBudget, expected: int, waiting: Mapping[str, str], now: datetime
 ) -> PodDisruptionBudgetStatus:
     """A budget that expects no pods allows nothing: its first pods may be there before anybody has counted them."""
     expected = min(expected, LARGEST)

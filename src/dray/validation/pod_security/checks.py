@@ -1,6 +1,6 @@
 """The rules of Pod Security: each looks at one part of a pod and says in words what breaks it.
 
-A rule returns what it found as a `Violation`, or None. Where a release of Kubernetes changed a rule, both forms are in the table, since a namespace may
+A rule returns what it found as a `ForbiddenSetting`, or None. Where a release of Kubernetes changed a rule, both forms are in the table, since a namespace may
 ask for the rules of an older release.
 """
 
@@ -16,7 +16,7 @@ from dray.validation.pod_security.levels import BASELINE, RESTRICTED
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ForbiddenSetting:
     """Why a rule is broken: in general, and by what in this pod."""
 
     reason: str
@@ -70,7 +70,7 @@ class CheckedPod:
         return " and ".join(found)
 
 
-CheckPod = Callable[[CheckedPod], Violation | None]
+CheckPod = Callable[[CheckedPod], ForbiddenSetting | None]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def _other_profiles(pod: CheckedPod, field: str) -> list[str]:
     return sorted({text(context, field, "type") for context in pod.contexts if _has_other_profile(field, context)})
 
 
-def app_armor_profile(pod: CheckedPod) -> Violation | None:
+def app_armor_profile(pod: CheckedPod) -> ForbiddenSetting | None:
     setters = pod.setters(partial(_has_other_profile, "appArmorProfile"))
     values = _other_profiles(pod, "appArmorProfile")
     annotations = [
@@ -122,7 +122,7 @@ def app_armor_profile(pod: CheckedPod) -> Violation | None:
     if not setters:
         return None
     reason = _plural("forbidden AppArmor profile", len(values))
-    return Violation(reason, f"{setters} must not set AppArmor profile type to {_quoted(values)}")
+    return ForbiddenSetting(reason, f"{setters} must not set AppArmor profile type to {_quoted(values)}")
 
 
 def _is_local(profile: str) -> bool:
@@ -150,32 +150,32 @@ def _forbidden_additions(pod: CheckedPod, allowed: Iterable[str]) -> str:
     return f"{_containers(names)} must not include {_quoted(sorted(found))} in securityContext.capabilities.add"
 
 
-def usual_capabilities(pod: CheckedPod) -> Violation | None:
+def usual_capabilities(pod: CheckedPod) -> ForbiddenSetting | None:
     detail = _forbidden_additions(pod, _USUAL_CAPABILITIES)
-    return Violation("non-default capabilities", detail) if detail else None
+    return ForbiddenSetting("non-default capabilities", detail) if detail else None
 
 
-def host_namespaces(pod: CheckedPod) -> Violation | None:
+def host_namespaces(pod: CheckedPod) -> ForbiddenSetting | None:
     found = [f"{field}=true" for field in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(field)]
-    return Violation("host namespaces", ", ".join(found)) if found else None
+    return ForbiddenSetting("host namespaces", ", ".join(found)) if found else None
 
 
-def host_path_volumes(pod: CheckedPod) -> Violation | None:
+def host_path_volumes(pod: CheckedPod) -> ForbiddenSetting | None:
     found = [text(volume, "name") for volume in mappings(pod.spec, "volumes") if volume.get("hostPath") is not None]
-    return Violation("hostPath volumes", f"{_plural('volume', len(found))} {_quoted(found)}") if found else None
+    return ForbiddenSetting("hostPath volumes", f"{_plural('volume', len(found))} {_quoted(found)}") if found else None
 
 
 def _host_ports(container: Document) -> set[str]:
     return {str(port["hostPort"]) for port in mappings(container, "ports") if port.get("hostPort")}
 
 
-def host_ports(pod: CheckedPod) -> Violation | None:
+def host_ports(pod: CheckedPod) -> ForbiddenSetting | None:
     names = pod.names(lambda container: bool(_host_ports(container)))
     if not names:
         return None
     ports = sorted(set[str]().union(*map(_host_ports, pod.containers)))
     words = f"{_containers(names)} {_use(names)} {_plural('hostPort', len(ports))} {', '.join(ports)}"
-    return Violation("hostPort", words)
+    return ForbiddenSetting("hostPort", words)
 
 
 _HANDLERS = (
@@ -189,19 +189,21 @@ def _probed_hosts(container: Document) -> set[str]:
     return found - {""}
 
 
-def probed_hosts(pod: CheckedPod) -> Violation | None:
+def probed_hosts(pod: CheckedPod) -> ForbiddenSetting | None:
     names = sorted(set(pod.names(lambda container: bool(_probed_hosts(container)))))
     if not names:
         return None
     hosts = sorted(set[str]().union(*map(_probed_hosts, pod.containers)))
     reason = "probe or lifecycle host"
-    return Violation(reason, f"{_containers(names)} {_use(names)} {_plural(reason, len(hosts))} {_quoted(hosts)}")
+    return ForbiddenSetting(
+        reason, f"{_containers(names)} {_use(names)} {_plural(reason, len(hosts))} {_quoted(hosts)}"
+    )
 
 
-def privileged(pod: CheckedPod) -> Violation | None:
+def privileged(pod: CheckedPod) -> ForbiddenSetting | None:
     names = pod.names(lambda container: part(container, "securityContext", "privileged") is True)
     detail = f"{_containers(names)} must not set securityContext.privileged=true"
-    return Violation("privileged", detail) if names else None
+    return ForbiddenSetting("privileged", detail) if names else None
 
 
 def _proc_mount(container: Document) -> str:
@@ -209,18 +211,20 @@ def _proc_mount(container: Document) -> str:
     return found if isinstance(found, str) else "Default"
 
 
-def proc_mount(pod: CheckedPod) -> Violation | None:
+def proc_mount(pod: CheckedPod) -> ForbiddenSetting | None:
     names = pod.names(lambda container: _proc_mount(container) != "Default")
     if not names:
         return None
     values = sorted(set(map(_proc_mount, pod.containers)) - {"Default"})
-    return Violation("procMount", f"{_containers(names)} must not set securityContext.procMount to {_quoted(values)}")
+    return ForbiddenSetting(
+        "procMount", f"{_containers(names)} must not set securityContext.procMount to {_quoted(values)}"
+    )
 
 
 _SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t")
 
 
-def selinux_options(types: tuple[str, ...], pod: CheckedPod) -> Violation | None:
+def selinux_options(types: tuple[str, ...], pod: CheckedPod) -> ForbiddenSetting | None:
     def is_bad(context: Document) -> bool:
         options = mapping(context, "seLinuxOptions")
         return text(options, "type") not in types or bool(text(options, "user") or text(options, "role"))
@@ -232,14 +236,16 @@ def selinux_options(types: tuple[str, ...], pod: CheckedPod) -> Violation | None
     other_types = sorted({text(entry, "type") for entry in options}.difference(types))
     found = [f"{_plural('type', len(other_types))} {_quoted(other_types)}"] if other_types else []
     found += [f"{field} may not be set" for field in ("user", "role") if any(text(entry, field) for entry in options)]
-    return Violation("seLinuxOptions", f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(found)}")
+    return ForbiddenSetting(
+        "seLinuxOptions", f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(found)}"
+    )
 
 
 _SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_OF_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 
 
-def seccomp_annotations(pod: CheckedPod) -> Violation | None:
+def seccomp_annotations(pod: CheckedPod) -> ForbiddenSetting | None:
     """Before 1.19 annotations named the profile."""
     keys = {_SECCOMP_OF_POD, *(_SECCOMP_OF_CONTAINER + text(container, "name") for container in pod.containers)}
     found = [
@@ -248,15 +254,15 @@ def seccomp_annotations(pod: CheckedPod) -> Violation | None:
         if (value := pod.annotations[key]) not in ("runtime/default", "docker/default") and not _is_local(value)
     ]
     words = f"forbidden {_plural('annotation', len(found))} {', '.join(found)}"
-    return Violation("seccompProfile", words) if found else None
+    return ForbiddenSetting("seccompProfile", words) if found else None
 
 
-def seccomp_profile(pod: CheckedPod) -> Violation | None:
+def seccomp_profile(pod: CheckedPod) -> ForbiddenSetting | None:
     setters = pod.setters(partial(_has_other_profile, "seccompProfile"))
     if not setters:
         return None
     values = _quoted(_other_profiles(pod, "seccompProfile"))
-    return Violation("seccompProfile", f"{setters} must not set securityContext.seccompProfile.type to {values}")
+    return ForbiddenSetting("seccompProfile", f"{setters} must not set securityContext.seccompProfile.type to {values}")
 
 
 _SYSCTLS = (
@@ -272,24 +278,24 @@ _SYSCTLS_32 = (*_SYSCTLS_29, "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")
 _SYSCTLS_37 = (*_SYSCTLS_32, "net.ipv4.tcp_slow_start_after_idle", "net.ipv4.tcp_notsent_lowat")
 
 
-def sysctls(allowed: tuple[str, ...], pod: CheckedPod) -> Violation | None:
+def sysctls(allowed: tuple[str, ...], pod: CheckedPod) -> ForbiddenSetting | None:
     found = [name for entry in mappings(pod.context, "sysctls") if (name := text(entry, "name")) not in allowed]
-    return Violation("forbidden sysctls", ", ".join(found)) if found else None
+    return ForbiddenSetting("forbidden sysctls", ", ".join(found)) if found else None
 
 
-def windows_host_process(pod: CheckedPod) -> Violation | None:
+def windows_host_process(pod: CheckedPod) -> ForbiddenSetting | None:
     setters = pod.setters(lambda context: part(context, "windowsOptions", "hostProcess") is True)
     detail = f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
-    return Violation("hostProcess", detail) if setters else None
+    return ForbiddenSetting("hostProcess", detail) if setters else None
 
 
 # --- restricted -------------------------------------------------------------------------------------------------------
 
 
-def no_privilege_escalation(pod: CheckedPod) -> Violation | None:
+def no_privilege_escalation(pod: CheckedPod) -> ForbiddenSetting | None:
     names = pod.names(lambda container: part(container, "securityContext", "allowPrivilegeEscalation") is not False)
     detail = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
-    return Violation("allowPrivilegeEscalation != false", detail) if names else None
+    return ForbiddenSetting("allowPrivilegeEscalation != false", detail) if names else None
 
 
 def _drops_all(container: Document) -> bool:
@@ -297,13 +303,13 @@ def _drops_all(container: Document) -> bool:
     return isinstance(dropped, list) and "ALL" in dropped
 
 
-def few_capabilities(pod: CheckedPod) -> Violation | None:
+def few_capabilities(pod: CheckedPod) -> ForbiddenSetting | None:
     names = pod.names(lambda container: not _drops_all(container))
     found = [f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]'] if names else []
     added = _forbidden_additions(pod, ("NET_BIND_SERVICE",))
     if added:
         found.append(added)
-    return Violation("unrestricted capabilities", "; ".join(found)) if found else None
+    return ForbiddenSetting("unrestricted capabilities", "; ".join(found)) if found else None
 
 
 _USUAL_VOLUMES = (
@@ -321,42 +327,42 @@ def _has_source(volume: Document, sources: Iterable[str]) -> str:
     return next((source for source in sources if volume.get(source) is not None), "")
 
 
-def usual_volumes(pod: CheckedPod) -> Violation | None:
+def usual_volumes(pod: CheckedPod) -> ForbiddenSetting | None:
     others = [volume for volume in mappings(pod.spec, "volumes") if not _has_source(volume, _USUAL_VOLUMES)]
     if not others:
         return None
     names = [text(volume, "name") for volume in others]
     types = sorted({_has_source(volume, _OTHER_VOLUMES) or "unknown" for volume in others})
     words = f"{_plural('volume', len(names))} {_quoted(names)} {_use(names)}"
-    return Violation(
+    return ForbiddenSetting(
         "restricted volume types", f"{words} {_plural('restricted volume type', len(types))} {_quoted(types)}"
     )
 
 
-def run_as_non_root(pod: CheckedPod) -> Violation | None:
+def run_as_non_root(pod: CheckedPod) -> ForbiddenSetting | None:
     reason = "runAsNonRoot != true"
     setters = pod.setters(lambda context: context.get("runAsNonRoot") is False)
     if setters:
-        return Violation(reason, f"{setters} must not set securityContext.runAsNonRoot=false")
+        return ForbiddenSetting(reason, f"{setters} must not set securityContext.runAsNonRoot=false")
     if pod.context.get("runAsNonRoot") is True:
         return None
     names = pod.names(lambda container: part(container, "securityContext", "runAsNonRoot") is None)
     detail = f"pod or {_containers(names)} must set securityContext.runAsNonRoot=true"
-    return Violation(reason, detail) if names else None
+    return ForbiddenSetting(reason, detail) if names else None
 
 
-def run_as_user(pod: CheckedPod) -> Violation | None:
+def run_as_user(pod: CheckedPod) -> ForbiddenSetting | None:
     setters = pod.setters(lambda context: context.get("runAsUser") == 0)
-    return Violation("runAsUser=0", f"{setters} must not set runAsUser=0") if setters else None
+    return ForbiddenSetting("runAsUser=0", f"{setters} must not set runAsUser=0") if setters else None
 
 
-def some_seccomp_profile(pod: CheckedPod) -> Violation | None:
+def some_seccomp_profile(pod: CheckedPod) -> ForbiddenSetting | None:
     wrong = seccomp_profile(pod)
     if wrong or isinstance(pod.context.get("seccompProfile"), dict):
         return wrong
     names = pod.names(lambda container: not isinstance(part(container, "securityContext", "seccompProfile"), dict))
     kinds = 'must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
-    return Violation("seccompProfile", f"pod or {_containers(names)} {kinds}") if names else None
+    return ForbiddenSetting("seccompProfile", f"pod or {_containers(names)} {kinds}") if names else None
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

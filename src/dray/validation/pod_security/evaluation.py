@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dray.api.safe_get import Document, mappings, name_of, text
-from dray.validation.pod_security.checks import CHECKS, CheckedPod, CheckPod, Violation
-from dray.validation.pod_security.levels import PRIVILEGED, RESTRICTED, LevelVersion
-
-# The release whose rules are `latest`.
-NEWEST = 37
+from dray.validation.pod_security.checks import CHECKS, CheckedPod, CheckPod, ForbiddenSetting
+from dray.validation.pod_security.levels import NEWEST, PRIVILEGED, RESTRICTED, LevelVersion
 
 
 @dataclass(frozen=True, slots=True)
 class Violations:
     """All that a pod may not do; none is falsy."""
 
-    found: tuple[Violation, ...] = ()
+    found: tuple[ForbiddenSetting, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.found)

@@ -17,6 +17,8 @@ MODES = ("enforce", "audit", "warn")
 POLICY_LABELS = frozenset(f"{PREFIX}{mode}{suffix}" for mode in MODES for suffix in ("", "-version"))
 
 LATEST = "latest"
+# The release whose rules are `latest`.
+NEWEST = 37
 _VERSION = re.compile(r"v1\.(0|[1-9][0-9]*)", re.ASCII)
 _MOST = 2**63 - 1
 
@@ -36,7 +38,7 @@ class LevelVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class NamespaceLevels:
     """What is refused, noted and warned about."""
 
     enforce: LevelVersion = LevelVersion()
@@ -47,8 +49,8 @@ class Policy:
 Read = TypeVar("Read")
 
 
-def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
-    """The policy, and what is wrong with the labels.
+def namespace_levels(labels: Mapping[str, str]) -> tuple[NamespaceLevels, list[FieldError]]:
+    """The levels, and what is wrong with the labels.
 
     A level that cannot be read is refused as if it were `restricted`, and neither noted nor warned about.
     """
@@ -63,7 +65,7 @@ def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
     if enforce_level and not _has(labels, "warn") and enforce.is_stricter_than(warn):
         # Workloads are told what will become of their pods, even if nobody asked for warnings.
         warn = LevelVersion(enforce.level, warn.minor if _has(labels, "warn-version") else enforce.minor)
-    return Policy(enforce, audit, warn), errors.found
+    return NamespaceLevels(enforce, audit, warn), errors.found
 
 
 def _has(labels: Mapping[str, str], name: str) -> bool:

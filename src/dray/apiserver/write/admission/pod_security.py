@@ -13,7 +13,6 @@ from dray.apiserver.core import in_thread, in_thread_if_large
 from dray.apiserver.request.request_info import add_warning
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.watch.stored_object import Stored
-from dray.apiserver.write.admission.admission_log import remember
 from dray.apiserver.write.admission.chain import (
     CREATE,
     UPDATE,
@@ -21,11 +20,19 @@ from dray.apiserver.write.admission.chain import (
     AdmissionPlugin,
     KindOfWrite,
     forbidden,
+    log_for_audit,
     row_of,
 )
 from dray.features import FeatureGates
-from dray.validation.pod_security.evaluation import NEWEST, violations, warnings_about_pods
-from dray.validation.pod_security.levels import POLICY_LABELS, PREFIX, PRIVILEGED, LevelVersion, Policy, policy_of
+from dray.validation.pod_security.levels import (
+    NEWEST,
+    POLICY_LABELS,
+    PREFIX,
+    PRIVILEGED,
+    LevelVersion,
+    NamespaceLevels,
+    namespace_levels,
+)
 
 NAMESPACES, PODS = ("", "namespaces"), ("", "pods")
 # Where the kinds that make pods have their template.
@@ -75,18 +82,20 @@ class PodSecurity(AdmissionPlugin):
         labels = labels_of(namespace)
         if POLICY_LABELS.isdisjoint(labels):
             return
-        policy, _ = policy_of(labels)
+        levels, _ = namespace_levels(labels)
         if kind == PODS:
             if admission.old is None or _asks_for_more(admission.document, admission.old):
-                await self._check_pod(admission, policy, admission.document)
+                await self._check_pod(admission, levels, admission.document)
         else:
-            await self._check_pod(admission, policy, part(admission.document, *TEMPLATES[kind]), is_template=True)
+            await self._check_pod(admission, levels, part(admission.document, *TEMPLATES[kind]), is_template=True)
 
     async def _check_pod(
-        self, admission: Admission, policy: Policy, pod: Document | None, *, is_template: bool = False
+        self, admission: Admission, levels: NamespaceLevels, pod: Document | None, *, is_template: bool = False
     ) -> None:
         if pod is None:
             return
+        # Most clusters have no such labels.
+        from dray.validation.pod_security.evaluation import violations
 
         def found(asked: LevelVersion) -> str:
             if asked.level == PRIVILEGED:
@@ -97,10 +106,10 @@ class PodSecurity(AdmissionPlugin):
         size = sum(len(mappings(pod, "spec", field)) for field in CONTAINERS) * WORK_OF_A_CONTAINER
         enforced, noted, warned = await in_thread_if_large(
             size,
-            lambda: ("" if is_template else found(policy.enforce), found(policy.audit), found(policy.warn)),
+            lambda: ("" if is_template else found(levels.enforce), found(levels.audit), found(levels.warn)),
         )
         if noted:
-            remember(admission, f"{PREFIX}audit-violations: would {noted}")
+            log_for_audit(admission, f"{PREFIX}audit-violations: would {noted}")
         if enforced:
             raise forbidden(admission, enforced.replace("violate", "violates", 1))
         if warned:
@@ -113,12 +122,12 @@ class PodSecurity(AdmissionPlugin):
         before = labels_of(admission.old)
         if all(labels.get(label) == before.get(label) for label in POLICY_LABELS):
             return
-        policy, problems = policy_of(labels)
-        old_policy, old_problems = policy_of(before)
+        levels, problems = namespace_levels(labels)
+        old_levels, old_problems = namespace_levels(before)
         if problems and problems != old_problems:
             raise errors.invalid_object(row_of(admission), admission.name, problems)
-        if admission.old is not None and _is_tighter(policy.enforce, old_policy.enforce):
-            await self._warn_about_pods(admission, policy.enforce)
+        if admission.old is not None and _is_tighter(levels.enforce, old_levels.enforce):
+            await self._warn_about_pods(admission, levels.enforce)
 
     async def _warn_about_pods(self, admission: Admission, asked: LevelVersion) -> None:
         pods = await self._objects.stored("", "pods", admission.name)
@@ -127,6 +136,8 @@ class PodSecurity(AdmissionPlugin):
                 add_warning(admission.warnings, warning)
 
     def _pod_warnings(self, pods: Sequence[Stored], namespace: str, asked: LevelVersion) -> list[str]:
+        from dray.validation.pod_security.evaluation import warnings_about_pods
+
         read = (stored.document() for stored in islice(pods, MOST_READ))
         return warnings_about_pods(read, len(pods), namespace, asked, self._newest)
 

@@ -6,11 +6,11 @@ from dray.api.safe_get import (
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
-from dray.apiserver.write.admission.admission_log import remember
 from dray.apiserver.write.admission.chain import (
     Admission,
     AdmissionPlugin,
     forbidden,
+    log_for_audit,
     namespace_of_request,
 )
 from dray.apiserver.write.admission.policies_and_webhooks import POLICY_GROUP
@@ -71,7 +71,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
                 if applies(policy, scene, params):
                     judgement = await judge(policy, scene, params)
                     for name, value in judgement.annotations.items():
-                        remember(admission, f"{name}={value}")
+                        log_for_audit(admission, f"{name}={value}")
                     for denial in judgement.denials:
                         self._act(policy, binding, admission, denial)
         except PolicyError as error:
@@ -81,7 +81,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
     def _act(self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, denial: Denial) -> None:
         names = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
         if "Audit" in binding.actions:
-            remember(admission, f"{names}: {denial.message}")
+            log_for_audit(admission, f"{names}: {denial.message}")
         if "Warn" in binding.actions:
             admission.warnings.append(f"Validation failed for {names}: {denial.message}")
         if "Deny" in binding.actions:

@@ -19,8 +19,7 @@ from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Document, add_warning
 from dray.apiserver.watch.kind_cache import ObjectLookup
-from dray.apiserver.write.admission.admission_log import remember
-from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, namespace_of_request
+from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, log_for_audit, namespace_of_request
 from dray.apiserver.write.admission.policies_and_webhooks import POLICY_GROUP
 from dray.apiserver.write.go_json_errors import complaint
 from dray.apiserver.write.patching import json_patch
@@ -158,7 +157,7 @@ class WebhookPlugin(AdmissionPlugin):
         except InvalidAnswer as error:
             raise WebhookFailed(f"received invalid webhook response: {error}") from None
         for key, value in read.annotations.items():
-            remember(admission, f"{webhook.name}/{key}={value}")
+            log_for_audit(admission, f"{webhook.name}/{key}={value}")
         for warning in read.warnings:
             add_warning(admission.warnings, warning)
         if not read.allowed:
@@ -171,7 +170,7 @@ class WebhookPlugin(AdmissionPlugin):
         if webhook.fails_closed:
             raise errors.internal(text)
         log.warning("%s; the failure policy in %s lets the request pass", text, webhook.configuration)
-        remember(admission, f"failed open: {webhook.name}")
+        log_for_audit(admission, f"failed open: {webhook.name}")
 
 
 @asynccontextmanager
