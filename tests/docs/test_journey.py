@@ -35,7 +35,7 @@ GROUND = frozenset(path.name for path in ROOT.glob("*.py"))
 BYSTANDERS = re.compile(r"controllers/(?!claims/)|kubelet/(node|simulated_kubelets|runtime/none)\.py")
 
 # A newcomer should see the whole way in an hour.
-MOST_FILES = 88
+MOST_FILES = 87
 MOST_FILES_OF_A_POST = 24
 
 OBJECTS = """

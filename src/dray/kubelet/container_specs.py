@@ -38,12 +38,12 @@ from dray.api.quantity import Quantity
 from dray.api.resource import Device, ResourceClaim
 from dray.atomic_files import make_folder, private_folder
 from dray.client import CLAIMS, ApiError, Client, ServerUnreachable
+from dray.kubelet import sub_paths
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.environment import EnvironmentSources, container_environment, downward_value, expand
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 from dray.kubelet.runtime.interface import ContainerSpec, VolumeFiles
-from dray.kubelet.sub_paths import remove_parts
 from dray.kubelet.volumes import PodVolumes, inside, write_file
 
 DEFAULT_MODE = 0o644
@@ -99,9 +99,10 @@ class VolumeFolders:
         return folder
 
     def remove(self, pod_uid: str) -> None:
+        folder = self._root / pod_uid
         # What is mounted below the folder is not ours to remove.
-        if remove_parts(self._root / pod_uid):
-            shutil.rmtree(self._root / pod_uid, ignore_errors=True)
+        if not (folder / sub_paths.FOLDER).is_dir() or sub_paths.remove_parts(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def pod_uids(self) -> set[str]:
         return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
