@@ -15,7 +15,8 @@ from dray.api.scheme import by_kind
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.watch import kind_cache as caches
-from dray.apiserver.watch.stored_object import Packed, Stored
+from dray.apiserver.watch.packed_objects import Packed
+from dray.apiserver.watch.stored_object import Stored
 from dray.store.sqlite import SqliteStore
 
 EVENTS = "/api/v1/namespaces/default/events"

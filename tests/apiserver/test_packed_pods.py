@@ -22,9 +22,10 @@ from dray.apiserver.read.selectors import fields_of, parse_fields
 from dray.apiserver.request.authorization.authorizer import POD_PREFIX, NodeGraph
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.watch import kind_cache as caches
-from dray.apiserver.watch import stored_object
+from dray.apiserver.watch import packed_objects
 from dray.apiserver.watch.kind_cache import KindCache
-from dray.apiserver.watch.stored_object import MOST_TO_PACK, MOST_UNLIKE, Packed, Stored, to_value
+from dray.apiserver.watch.packed_objects import MOST_TO_PACK, MOST_UNLIKE, Packed
+from dray.apiserver.watch.stored_object import Stored, to_value
 from dray.apiserver.watch.watchers import Selection
 from dray.store.interface import Change
 from dray.store.sqlite import SqliteStore
@@ -208,13 +209,13 @@ def test_objects_of_any_size_are_what_they_were(size: int) -> None:
 
 
 def test_many_namespaces_share_some_samples() -> None:
-    packing = stored_object.packing_of(by_kind("Pod"))
+    packing = packed_objects.packing_of(by_kind("Pod"))
     assert packing is not None
     made = [Stored(f"/registry/core/pods/n{n}/p", f"n{n}", to_value(pod(n)), n, n, 10) for n in range(200)]
     packed = [packing.pack(each) for each in made]
     assert [each.value for each in packed] == [each.value for each in made]
     assert [each.namespace for each in packed] == [each.namespace for each in made]
-    assert len(packing._samples) == stored_object.MOST_SAMPLES
+    assert len(packing._samples) == packed_objects.MOST_SAMPLES
 
 
 def test_who_selects_by_node_unpacks_the_pods_of_that_node(monkeypatch: pytest.MonkeyPatch) -> None:

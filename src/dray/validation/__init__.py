@@ -15,7 +15,7 @@ empty one, and rules ask.
 | `pods`, `pod_fields`, `pod_status`, `pod_groups`, `pod_templates`, `workloads`, `jobs`, `schedules` | pods, and the kinds that make pods |
 | `volumes`, `ingresses`, `autoscalers`, `cluster_kinds` | volumes, ingresses, network policies, autoscalers and other kinds that Dray stores for others |
 | `core_kinds`, `key_values`, `services`, `disruption_budgets`, `events`, `quotas`, `limit_ranges`, `rbac` | the other kinds |
-| `metadata`, `conditions`, `formats`, `numbers`, `shares`, `equality`, `expressions`, `errors` | parts that many kinds share |
+| `metadata`, `conditions`, `formats`, `shares`, `equality`, `expressions`, `errors` | parts that many kinds share |
 | `warnings` | warnings about fields that are valid |
 | `lint`, `shorthand_hints` | checking a manifest without a server |
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dray.api import names
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.formats import IMMUTABLE
-from dray.validation.numbers import check_not_negative
+from dray.validation.formats import IMMUTABLE, check_not_negative
 from dray.validation.pod_fields import check_labels, check_tolerations
 from dray.validation.pods import check_overhead
 

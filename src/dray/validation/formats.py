@@ -1,4 +1,4 @@
-"""Rules about single values: drivers, pools, qualified names, references, opaque parameters, addresses.
+"""Rules about single values: numbers, drivers, pools, qualified names, references, opaque parameters, addresses.
 
 Functions named `check_…` report what they find; a value that is absent comes in as "".
 """
@@ -16,16 +16,23 @@ import msgspec
 from dray.api import names
 from dray.api.names import MAX_DRIVER, MAX_IDENTIFIER, MAX_POOL, byte_length
 from dray.api.quantity import Quantity
-from dray.validation.errors import VALUE_OMITTED, Errors
+from dray.validation.errors import VALUE_OMITTED, Document, Errors
 
 MAX_OPAQUE = 10 * 1024
 MAX_KEY_IN_PATH = 96
 IMMUTABLE = "field is immutable"
+NEGATIVE = "must be greater than or equal to 0"
 
 FULL_NAME_RULE = "a fully qualified name must be a domain and a name separated by a slash"
 IP_RULE = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 ADDRESS_RULE = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
 BAD_REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+
+
+def check_not_negative(fields: Document, path: str, names: Iterable[str], errors: Errors) -> None:
+    for name in names:
+        if (fields.get(name) or 0) < 0:
+            errors.invalid(f"{path}.{name}" if path else name, fields[name], NEGATIVE)
 
 
 def key_path(path: str, key: str) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 from dray.api.names import label_problems, qualified_name_problems
 from dray.validation.equality import same
 from dray.validation.errors import NO_VALUE, Document, Errors, ValidationContext
-from dray.validation.formats import IMMUTABLE, check_domain_path
+from dray.validation.formats import IMMUTABLE, check_domain_path, check_not_negative
 from dray.validation.label_selectors import check_label_selector
-from dray.validation.numbers import check_not_negative
 from dray.validation.pod_templates import check_matches, check_template
 from dray.validation.schedules import schedule_problem
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.formats import IMMUTABLE, check_label
-from dray.validation.numbers import check_not_negative
+from dray.validation.formats import IMMUTABLE, check_label, check_not_negative
 from dray.validation.pod_templates import (
     MISMATCH,
     check_matches,

@@ -22,12 +22,12 @@ from typing import Protocol
 
 from dray.api.scheme import RESOURCES, Resource, by_plural
 from dray.apiserver import errors
+from dray.apiserver.watch.packed_objects import packing_of
 from dray.apiserver.watch.stored_object import (
     REGISTRY,
     Document,
     Stored,
     namespace_prefix,
-    packing_of,
     resource_prefix,
     storage_row,
     stored_factory,
