@@ -7,7 +7,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dray.allocator.sums import NO_WAY, NOTHING, BoxSpace, LineSpace, Sums, SumSpace, joined, most_within, spaces_of
+from dray.allocator.sums import (
+    DEVICES_PER_LOOK,
+    NO_WAY,
+    NOTHING,
+    BoxSpace,
+    LineSpace,
+    SumRows,
+    Sums,
+    SumSpace,
+    joined,
+    most_within,
+    spaces_of,
+)
 
 AMOUNTS = st.integers(0, 6).map(lambda amount: amount * 4)
 
@@ -111,3 +123,11 @@ def test_the_most_that_can_be_drawn_together_is_found_once(data: st.DataObject, 
     worked_out = most_within.cache_info().misses
     assert most_within(draws, left, len(draws)) == most
     assert most_within.cache_info().misses == worked_out
+
+
+def test_the_time_is_looked_at_after_some_devices_not_after_each() -> None:
+    draws, looks = [(4,)] * 100, []
+    space = BoxSpace.of((0,), draws, (400,))
+    assert space is not None
+    SumRows(space, draws, 3, NOTHING, 0).work_out(lambda: looks.append(True))
+    assert len(looks) == len(draws) // DEVICES_PER_LOOK

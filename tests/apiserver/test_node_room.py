@@ -6,9 +6,11 @@ from collections import Counter
 
 import msgspec
 import pytest
+from tests.waiting import let_others_run
 
 from dray.accounting import SCHEDULING
 from dray.api.scheme import by_kind
+from dray.apiserver.errors import ApiError
 from dray.apiserver.guard import binding_guard
 from dray.apiserver.guard.binding_guard import BindingGuard, NodeRoom, node_key
 from dray.apiserver.watch.kind_cache import KindCache, Progress
@@ -211,3 +213,37 @@ async def test_binding_that_another_server_passed_counts_itself_once_when_it_tri
     world = World()
     assert await bind(world, [Conflict([node_key("n1")])] * 2, several_servers=True) == 3
     assert world.requested("n1") == 600_000
+
+
+class StoreWithKeys:
+    """Another server bound a pod to the node at this revision."""
+
+    def __init__(self, revision):
+        self._revision = revision
+
+    async def get(self, key):
+        return Entry(key, b"uid-other", self._revision, self._revision)
+
+
+async def test_binding_waits_until_this_server_has_seen_what_another_one_bound():
+    world = World()
+    pod = world.pod("p", "uid-p", cpu=600)
+    world.show(pod)
+    progress, commits = Progress(), []
+
+    async def then(operations, preconditions, old, new):
+        commits.append(operations)
+        return world.revision + 1
+
+    store = StoreWithKeys(world.revision + 1)
+    guard = BindingGuard(store, progress, world.node_room, then, several_servers=True)
+    bound = pod | {"spec": pod["spec"] | {"nodeName": "n1"}}
+    put = Put(world.pods.key("ns", "p"), msgspec.json.encode(bound))
+    binding = asyncio.create_task(guard.commit([put], [], pod, bound))
+    await let_others_run(10)
+    assert commits == []
+    world.show(world.pod("other", "uid-other", "n1", cpu=600))
+    progress.reach(world.revision)
+    with pytest.raises(ApiError, match="Insufficient cpu"):
+        await binding
+    assert commits == []
