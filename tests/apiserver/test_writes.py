@@ -132,6 +132,18 @@ async def test_pods_go_slowly_once_they_have_a_node(server: Client) -> None:
     assert (await server.get(f"{PODS}/p")).status == 404
 
 
+@pytest.mark.parametrize("grace_s", [10**12, 2**62])
+async def test_a_pod_may_have_longer_to_end_than_a_timestamp_can_tell(server: Client, grace_s: int) -> None:
+    await created_pod(server, nodeName="n1", terminationGracePeriodSeconds=grace_s)
+    going = await server.send("DELETE", f"{PODS}/p")
+    assert going.status == 200
+    assert going.body["metadata"]["deletionGracePeriodSeconds"] == grace_s
+    assert going.body["metadata"]["deletionTimestamp"] == "9999-12-31T23:59:59Z"
+    sooner = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds={grace_s - 1}")
+    assert sooner.body["metadata"]["deletionGracePeriodSeconds"] == grace_s - 1
+    assert (await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")).status == 200
+
+
 async def test_a_negative_grace_means_one_second(server: Client) -> None:
     await created_pod(server, nodeName="n1")
     going = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=-5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -226,7 +226,7 @@ class Deleter:
         return True
 
     def _stamp(self, metadata: Document, grace_s: int) -> None:
-        metadata["deletionTimestamp"] = rfc3339(self._core.clock.now() + timedelta(seconds=grace_s))
+        metadata["deletionTimestamp"] = rfc3339(_later(self._core.clock.now(), grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
         if metadata.get("generation"):
             metadata["generation"] += 1
@@ -254,7 +254,7 @@ class Deleter:
         return bool(metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers"))
 
     def _shorten(self, metadata: Document, grace_s: int) -> None:
-        metadata["deletionTimestamp"] = rfc3339(self._core.clock.now() + timedelta(seconds=grace_s))
+        metadata["deletionTimestamp"] = rfc3339(_later(self._core.clock.now(), grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
 
     async def _keep_waiting(
@@ -296,6 +296,12 @@ def _set_finalizers(options: DeleteOptions, metadata: Document, *, keeps_depende
         metadata["finalizers"] = kept
     else:
         metadata.pop("finalizers", None)
+
+
+def _later(now: datetime, seconds: int) -> datetime:
+    """A pod may have any time to end; a timestamp ends with the year 9999."""
+    last = datetime.max.replace(tzinfo=UTC)
+    return last if seconds >= (last - now).total_seconds() else now + timedelta(seconds=seconds)
 
 
 def _grace_of_pod(pod: Document, wanted: int | None) -> int:
