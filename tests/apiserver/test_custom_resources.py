@@ -503,6 +503,12 @@ async def test_scale_reads_and_writes_the_paths_of_the_definition(server: Client
     changed = await server.patch(f"{TABS}/t/scale", {"spec": {"replicas": 4}})
     assert (changed.status, changed.body["spec"]) == (200, {"replicas": 4})
     assert (await server.get(f"{TABS}/t")).body["spec"]["replicas"] == 4
+    kind = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "t"}}
+    applied = await server.patch(
+        f"{TABS}/t/scale?fieldManager=one&force=true", {**kind, "spec": {"replicas": 5}}, "apply"
+    )
+    assert (applied.status, applied.body["spec"]) == (200, {"replicas": 5})
+    assert (await server.patch(f"{TABS}/t/scale", {"spec": {"replicas": 2**31}})).status == 422
 
 
 async def test_columns_and_selectable_fields(server: Client) -> None:

@@ -232,6 +232,73 @@ async def test_scale(server: Client) -> None:
     assert (table["kind"], row["object"]["metadata"]["name"]) == ("Table", "r")
 
 
+@pytest.fixture
+async def a_set(server: Client) -> str:
+    """The path of a ReplicaSet with one replica."""
+    sets = "/apis/apps/v1/namespaces/default/replicasets"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    assert (await server.post(sets, {"metadata": {"name": "r"}, "spec": spec})).status == 201
+    return f"{sets}/r"
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "status"),
+    [
+        ("merge", [], 400),
+        ("strategic-merge", 1, 400),
+        ("json", 1, 400),
+        ("json", [1], 400),
+        ("json", [{"op": "replace", "path": "", "value": 5}], 422),
+        ("json", [{"op": "replace", "path": "/metadata", "value": 5}], 422),
+        ("merge", {"metadata": 5}, 422),
+        ("merge", {"spec": {"replicas": True}}, 422),
+        ("merge", {"spec": {"replicas": 2**31}}, 422),
+        ("json", [{"op": "replace", "path": "/spec/replicas", "value": 2**40}], 422),
+        ("merge", {"metadata": {"uid": "other"}}, 409),
+    ],
+)
+async def test_a_patch_leaves_a_scale_a_scale(server: Client, a_set: str, kind: str, patch: Any, status: int) -> None:
+    answer = await server.patch(f"{a_set}/scale", patch, kind)
+    assert answer.status == status, answer.body
+    assert (await server.get(a_set)).body["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "why"),
+    [
+        ([], "must be of type Scale"),
+        ({"metadata": []}, "cannot be handled as a Scale"),
+        ({"metadata": {"name": "other"}}, "does not match the name on the URL (r)"),
+        ({"metadata": {"name": "r"}, "spec": {"replicas": 2**31}}, "ScaleSpec.spec.replicas of type int32"),
+        ({"metadata": {"name": "r"}, "kind": "ReplicaSet", "apiVersion": "apps/v1"}, "cannot be handled as a Scale"),
+    ],
+)
+async def test_what_replaces_a_scale_is_one(server: Client, a_set: str, scale: Any, why: str) -> None:
+    answer = await server.send("PUT", f"{a_set}/scale", scale)
+    assert (answer.status, why in answer.body["message"]) == (400, True), answer.body
+    assert (await server.get(a_set)).body["spec"]["replicas"] == 1
+
+
+async def test_replicas_can_be_applied_by_way_of_the_scale(server: Client, a_set: str) -> None:
+    def scale(replicas: int) -> dict[str, Any]:
+        kind = {"apiVersion": "autoscaling/v1", "kind": "Scale"}
+        return {**kind, "metadata": {"name": "r"}, "spec": {"replicas": replicas}}
+
+    refused = await server.patch(f"{a_set}/scale?fieldManager=one", scale(3), "apply")
+    assert (refused.status, refused.body["details"]["causes"][0]["field"]) == (409, ".spec.replicas")
+    applied = await server.patch(f"{a_set}/scale?fieldManager=one&force=true", scale(3), "apply")
+    assert (applied.status, applied.body["kind"], applied.body["spec"]) == (200, "Scale", {"replicas": 3})
+    stored = (await server.get(a_set)).body
+    assert stored["spec"]["replicas"] == 3
+    owned = next(entry for entry in stored["metadata"]["managedFields"] if entry["manager"] == "one")
+    assert (owned["apiVersion"], owned["operation"], owned["subresource"]) == ("apps/v1", "Apply", "scale")
+    assert owned["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
+    again = await server.patch(f"{a_set}/scale?fieldManager=two", scale(4), "apply")
+    assert 'conflict with "one" with subresource "scale"' in again.body["message"]
+    assert (await server.patch(f"{a_set}/scale?fieldManager=one", scale(2**31), "apply")).status == 400
+
+
 async def test_lost_updates_are_noticed(server: Client) -> None:
     """Many writers that read, change and write back: nothing is lost, and everybody who failed was told."""
     await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"n": "0"}})

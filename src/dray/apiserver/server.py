@@ -165,7 +165,7 @@ class Server:
         self._patcher = Patcher(core, self._writer, self._check_create)
         self._watching = WatchRequests(core, self._reader, Random())
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
-        self._scales = Scales(core, self._writer)
+        self._scales = Scales(core, self._writer, self._patcher)
         self.metrics = ServerMetrics(core, self._watching, registry or Registry())
         flow_control.register(self.metrics.registry)
         self._plain_paths = PlainPaths(core.store, served, self.metrics, access.issuer, minor)

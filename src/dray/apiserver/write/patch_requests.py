@@ -112,6 +112,39 @@ class Patcher:
 
         return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
 
+    # --- objects that a subresource shows as another kind -------------------------------------------------------------
+
+    async def patched_view(
+        self, call: ApiCall, media_type: str, options: WriteOptions
+    ) -> Callable[[Document], Document]:
+        """How to patch an object of the kind that `call` is about, which is not stored as such."""
+        size = len(call.request.body)
+        apply_to = await in_thread_if_large(size, lambda: self._patch_function(call, media_type, options))
+
+        def patched(document: Document) -> Document:
+            tree, wording = apply_to(document)
+            return self._read_result(call, tree, wording, options).document
+
+        return patched
+
+    async def apply_view(
+        self,
+        call: ApiCall,
+        shown: ApiCall,
+        subresource: str,
+        options: WriteOptions,
+        meant: Callable[[Document], Document],
+    ) -> WriteOutcome:
+        """Applies a configuration of the kind that `shown` is about; `meant` says it in fields of the stored object."""
+        size = len(call.request.body)
+        config = meant(await in_thread_if_large(size, lambda: self._configuration(shown, options)))
+        manager = manager_of(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
+
+        def build(old: Document) -> Document:
+            return self._applied(call, config, old, manager, options)
+
+        return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run, endpoint=""))
+
     def _api_version(self, call: ApiCall) -> str:
         return group_version(call.row.group, call.version)
 
