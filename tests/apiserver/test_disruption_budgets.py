@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.apiserver.conftest import Client
 
+from dray.apiserver.write.admission.chain import Admission
+
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -163,6 +165,40 @@ async def test_pods_that_do_not_run_need_no_budget(server: Client, phase: str) -
     await a_running_pod(server, phase=phase)
     await a_budget(server, {})
     assert (await evict(server)).status == 201
+
+
+async def test_a_pod_that_starts_while_webhooks_are_asked_needs_its_budget(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await a_running_pod(server, phase="Pending")
+    await a_budget(server, READY)
+    validate = server.core.admission.validate
+
+    async def validate_slowly(admission: Admission) -> None:
+        if admission.kind == "Eviction":
+            await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
+        await validate(admission)
+
+    monkeypatch.setattr(server.core.admission, "validate", validate_slowly)
+    assert (await evict(server)).status == 429
+    assert not await is_leaving(server)
+
+
+async def test_a_pod_that_starts_before_it_is_deleted_needs_its_budget(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await a_running_pod(server, phase="Pending")
+    await a_budget(server, READY)
+    fresh, calls = server.core.fresh, iter(range(1000))
+
+    async def start_the_pod_after_it_was_read() -> None:
+        if next(calls) == 1:
+            await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
+        await fresh()
+
+    monkeypatch.setattr(server.core, "fresh", start_the_pod_after_it_was_read)
+    assert (await evict(server)).status == 429
+    assert not await is_leaving(server)
 
 
 async def test_preconditions_are_about_the_pod_that_was_named(server: Client) -> None:

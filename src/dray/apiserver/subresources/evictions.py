@@ -19,7 +19,7 @@ from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write.deletion import DeleteOptions, Deleter
-from dray.apiserver.write.object_writer import ObjectChange, ObjectWriter
+from dray.apiserver.write.object_writer import MAX_ATTEMPTS, ObjectChange, ObjectWriter
 
 Document = dict[str, Any]
 
@@ -43,10 +43,26 @@ class Evictions:
         self._writer = writer
         self._deleter = deleter
 
-    async def evict(self, call: ApiCall, stored: Stored, deletion: DeleteOptions) -> None:
-        """Deletes the stored pod; raises 429 where its budget has no disruption left."""
-        pod = await self._core.document(stored)
-        budget = self._budget_of(call, pod) if _is_protected(pod) else None
+    async def evict(self, call: ApiCall, deletion: DeleteOptions) -> None:
+        """Deletes the pod; raises 429 where its budget has no disruption left."""
+        for _ in range(MAX_ATTEMPTS):
+            stored = await self._writer.current(self._core.cache(call.row), call.namespace, call.name)
+            if stored is None:
+                raise errors.not_found(call.row, call.name)
+            pod = await self._core.document(stored)
+            if _is_protected(pod):
+                await self._evict_protected(call, deletion, stored, pod)
+                return
+            try:
+                await self._delete_disrupted(call, _of_this_state(deletion, stored) if _may_start(pod) else deletion)
+                return
+            except errors.ApiError as error:
+                if error.code != 409 or deletion.resource_version or not _may_start(pod):
+                    raise
+        raise errors.conflict(call.row, call.name)
+
+    async def _evict_protected(self, call: ApiCall, deletion: DeleteOptions, stored: Stored, pod: Document) -> None:
+        budget = self._budget_of(call, pod)
         if budget is None:
             await self._delete_disrupted(call, deletion)
         elif not is_ready(pod) and spares_unready(await self._core.document(budget)):
@@ -57,9 +73,8 @@ class Evictions:
 
     async def _delete_unready(self, call: ApiCall, deletion: DeleteOptions, stored: Stored, budget: str) -> None:
         """As long as the pod is what it was: one that has become ready counts, and the client asks again."""
-        exact = deletion.resource_version or str(stored.revision)
         try:
-            await self._delete_disrupted(call, dataclasses.replace(deletion, resource_version=exact))
+            await self._delete_disrupted(call, _of_this_state(deletion, stored))
         except errors.ApiError as error:
             if error.code != 409 or deletion.resource_version:
                 raise
@@ -101,6 +116,11 @@ class Evictions:
         await self._writer.change(budget, ObjectChange(build, "status", deletion.dry_run, skip_admission=True))
 
 
+def _of_this_state(deletion: DeleteOptions, stored: Stored) -> DeleteOptions:
+    """The deletion of the pod as it was read, unless the client names a state itself."""
+    return dataclasses.replace(deletion, resource_version=deletion.resource_version or str(stored.revision))
+
+
 def _with_condition(pod: Document, condition: Document) -> Document:
     """The pod with the condition in place of an older one of its type, unless that says the same."""
     status = pod.get("status") or {}
@@ -118,6 +138,11 @@ def _is_protected(pod: Document) -> bool:
     if is_finished_document(pod) or (pod.get("status") or {}).get("phase") == "Pending":
         return False
     return not pod["metadata"].get("deletionTimestamp")
+
+
+def _may_start(pod: Document) -> bool:
+    """Whether a pod that no budget covers may be covered a moment later."""
+    return not is_finished_document(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def covers(budget: Document, labels: Document) -> bool:

@@ -119,10 +119,6 @@ class Subresources:
         name = decoded.document["metadata"].get("name") or call.name
         if name != call.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
-        await self._core.fresh()
-        stored = self._core.cache(call.row).get(call.namespace, call.name)
-        if stored is None:
-            raise errors.not_found(call.row, call.name)
         eviction = await self._admit(call, decoded.document, "Eviction", options)
         wish = eviction.get("deleteOptions") or {}
         conditions = wish.get("preconditions") or {}
@@ -135,7 +131,7 @@ class Subresources:
         )
         from dray.apiserver.subresources.evictions import Evictions
 
-        await Evictions(self._core, self._writer, self._deleter).evict(call, stored, deletion)
+        await Evictions(self._core, self._writer, self._deleter).evict(call, deletion)
         return success(201)
 
     # --- serviceaccounts/token ----------------------------------------------------------------------------------------
