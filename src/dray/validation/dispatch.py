@@ -111,6 +111,7 @@ _CHECKS: dict[str, Check] = {
     "CronJob": _later("jobs", "check_cron_job"),
     "PodTemplate": _pod_template,
     "PodDisruptionBudget": _once(_later("disruption_budgets", "check_budget")),
+    "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_decision")),
     "PersistentVolumeClaim": _without_context(_later("volumes", "check_volume_claim")),
     "StorageClass": _without_context(_later("volumes", "check_storage_class")),
     "RuntimeClass": cluster_kinds.check_runtime_class,
@@ -129,6 +130,7 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
     "Node": lambda new, old, context, errors: core_kinds.check_node_status(new, old, errors),
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors, context),
     "PodGroup": _once(_later("pod_groups", "check_group_status")),
+    "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_decision")),
 }
 
 
