@@ -85,6 +85,15 @@ async def test_of_many_evictions_at_once_only_the_allowed_ones_pass(server: Clie
     assert len((await status_of(server))["disruptedPods"]) == 2
 
 
+async def test_as_many_evictions_at_once_as_a_budget_allows_pass(server: Client) -> None:
+    for number in range(20):
+        await a_running_pod(server, f"p{number}")
+    await a_budget(server, {**READY, "disruptionsAllowed": 20})
+    answers = await asyncio.gather(*(evict(server, f"p{number}") for number in range(20)))
+    assert {answer.status for answer in answers} == {201}
+    assert len((await status_of(server))["disruptedPods"]) == 20
+
+
 async def test_an_eviction_that_is_only_tried_takes_nothing(server: Client) -> None:
     await a_running_pod(server)
     await a_budget(server, {**READY, "disruptionsAllowed": 1})

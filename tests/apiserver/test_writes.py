@@ -144,6 +144,15 @@ async def test_a_pod_may_have_longer_to_end_than_a_timestamp_can_tell(server: Cl
     assert (await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")).status == 200
 
 
+async def test_many_patches_of_one_object_at_once_are_all_made(server: Client) -> None:
+    maps = "/api/v1/namespaces/default/configmaps"
+    await server.post(maps, {"metadata": {"name": "m"}})
+    patches = [server.patch(f"{maps}/m", {"data": {f"k{number}": "v"}}) for number in range(40)]
+    answers = await asyncio.gather(*patches)
+    assert {answer.status for answer in answers} == {200}
+    assert len((await server.get(f"{maps}/m")).body["data"]) == 40
+
+
 async def test_a_negative_grace_means_one_second(server: Client) -> None:
     await created_pod(server, nodeName="n1")
     going = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=-5")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -53,6 +54,7 @@ from dray.apiserver.watch.stored_object import (
 )
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission
+from dray.apiserver.write.contended_writes import ContendedWrites
 from dray.apiserver.write.decoding import (
     KINDS_WITH_RAW_VALUES,
     Decoded,
@@ -125,6 +127,7 @@ class ObjectChange(msgspec.Struct, frozen=True):
 class ObjectWriter:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._contended = ContendedWrites()
 
     # --- what handlers call -------------------------------------------------------------------------------------------
 
@@ -376,15 +379,17 @@ class ObjectWriter:
     async def change(self, call: ApiCall, change: ObjectChange) -> WriteOutcome:
         """Makes the change; tries again after a conflict, unless the request names a resourceVersion."""
         cache = self._core.cache(call.row)
-        for _ in range(MAX_ATTEMPTS):
-            stored = await self.current(cache, call.namespace, call.name)
-            if stored is None:
-                raise errors.not_found(call.row, call.name)
-            try:
-                return await self._change_once(call, change, cache, stored)
-            except (Conflict, NotFound):
-                # The cache may be a step behind another server's write; let it catch up.
-                await asyncio.sleep(0)
+        key = cache.key(call.namespace, call.name)
+        for attempt in range(MAX_ATTEMPTS):
+            async with self._contended.alone(key) if attempt else nullcontext():
+                stored = await self.current(cache, call.namespace, call.name)
+                if stored is None:
+                    raise errors.not_found(call.row, call.name)
+                try:
+                    return await self._change_once(call, change, cache, stored)
+                except (Conflict, NotFound):
+                    # The cache may be a step behind another server's write; let it catch up.
+                    await asyncio.sleep(0)
         raise errors.conflict(call.row, call.name)
 
     async def _change_once(self, call: ApiCall, change: ObjectChange, cache: KindCache, stored: Stored) -> WriteOutcome:
