@@ -59,6 +59,50 @@ def test_links_within_the_volume_are_followed(volume, point):
     assert os.listdir(mounted_part(volume, "a/up", point)) == ["in"]
 
 
+def test_absolute_links_to_places_in_the_volume_are_followed(volume, point):
+    """A folder of the node often has such a link: `current` names the release in use."""
+    (volume / "releases" / "2").mkdir(parents=True)
+    (volume / "releases" / "2" / "in").touch()
+    (volume / "current").symlink_to(volume / "releases" / "2")
+    (volume / "top").symlink_to(volume)
+    assert os.listdir(mounted_part(volume, "current", point)) == ["in"]
+    assert os.listdir(mounted_part(volume, "top/releases", point)) == ["2"]
+    mounted_part(volume, "top/current/new/deep", point).joinpath("made").touch()
+    assert (volume / "releases/2/new/deep/made").exists()
+
+
+def test_absolute_links_are_resolved_on_the_node(tmp_path, volume, point):
+    (volume / "a").mkdir()
+    (volume / "a" / "in").touch()
+    (tmp_path / "short").symlink_to(volume)
+    (volume / "link").symlink_to(tmp_path / "short" / "a")
+    assert os.listdir(mounted_part(tmp_path / "short", "link", point)) == ["in"]
+
+
+def test_an_absolute_link_to_nothing_makes_nothing(volume, point):
+    (volume / "link").symlink_to(volume / "nothing")
+    for sub_path in ("link", "link/made"):
+        with pytest.raises(ContainerError, match="No such file"):
+            mounted_part(volume, sub_path, point)
+    assert os.listdir(volume) == ["link"]
+
+
+def test_a_link_that_is_changed_after_it_was_resolved_leads_nowhere_else(volume, point, secret, monkeypatch):
+    (volume / "part").mkdir()
+    (volume / "link").symlink_to(volume / "part")
+    resolve = sub_paths._without_links
+
+    def replaced_meanwhile(*path) -> str:
+        found = resolve(*path)
+        (volume / "part").rmdir()
+        (volume / "part").symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(sub_paths, "_without_links", replaced_meanwhile)
+    with pytest.raises(ContainerError, match="must not lead out of the volume"):
+        mounted_part(volume, "link", point)
+
+
 @pytest.mark.parametrize("target", ["/etc", "../../..", "/proc/self/root", "loop", "../secret"])
 def test_links_out_of_the_volume_are_refused(volume, point, target):
     (volume / "loop").symlink_to(target)

@@ -78,9 +78,16 @@ def _opened(volume: Path, sub_path: str) -> Iterator[int]:
     root = os.open(volume, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     found = os.dup(root)
     try:
-        parts = [part for part in sub_path.split("/") if part not in ("", ".")]
-        for count, part in enumerate(parts, 1):
-            below = _open_or_make(root, "/".join(parts[:count]), found, part)
+        path = ""
+        for part in (each for each in sub_path.split("/") if each not in ("", ".")):
+            path = os.path.join(path, part)
+            try:
+                below = _open_or_make(root, path, found, part)
+            except OSError as problem:
+                if problem.errno != errno.EXDEV:
+                    raise
+                path = _without_links(volume, path)
+                below = _open_beneath(root, path)
             os.close(found)
             found = below
         yield found
@@ -91,6 +98,18 @@ def _opened(volume: Path, sub_path: str) -> Iterator[int]:
     finally:
         os.close(found)
         os.close(root)
+
+
+def _without_links(volume: Path, path: str) -> str:
+    """The kernel refuses every absolute link, also one that names the volume itself: on the node it leads to where it says.
+
+    A container may change the links meanwhile. What is found here is therefore opened below the volume like any other path.
+    """
+    found = Path(os.path.realpath(volume / path))
+    base = Path(os.path.realpath(volume))
+    if not found.is_relative_to(base):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return str(found.relative_to(base))
 
 
 def _open_or_make(root: int, path: str, parent: int, name: str) -> int:
