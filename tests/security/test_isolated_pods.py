@@ -176,6 +176,16 @@ async def test_signals_and_exit_codes_come_through(node: Node) -> None:
     assert "bye" in node.log.read_text()
 
 
+async def test_a_command_ignores_no_signal(node: Node) -> None:
+    """As in any other container: a program whose reader has gone ends, and says nothing about it."""
+    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    try:
+        _, output = await node.run("grep SigIgn /proc/self/status; yes | head -1")
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    assert output.split() == ["SigIgn:", "0" * 16, "y"]
+
+
 async def test_a_pod_that_is_stopped_at_once_ends_at_once(node: Node) -> None:
     container = await node.start("sleep 60")
     began = time.monotonic()

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import json
 import os
+import signal
 import socket
 import struct
 import sys
@@ -36,6 +37,7 @@ def main() -> None:
     _mount_all(wanted["mounts"], wanted["mountRoot"], libc)
     _give_up_root(wanted["uid"], libc)
     _in_a_user_namespace(wanted["uid"], libc)
+    _ignore_no_signal()
     os.chdir(wanted["workingDir"])
     os.execve("/bin/sh", ["sh", "-c", INIT, "sh", *wanted["command"]], wanted["env"])
 
@@ -48,8 +50,16 @@ def _join(wanted: dict[str, Any], libc: Any) -> None:
         is_own = os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/self/fd/{users.fileno()}")
         if not is_own and libc.setns(users.fileno(), CLONE_NEWUSER) != 0:
             raise OSError(ctypes.get_errno(), "the container's user namespace cannot be entered")
+    _ignore_no_signal()
     os.chdir(wanted["workingDir"])
     os.execve(wanted["command"][0], wanted["command"], wanted["env"])
+
+
+def _ignore_no_signal() -> None:
+    """A program keeps ignoring what was ignored before it: broken pipes by this Python, and whatever the agent was started with."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _switch_on_loopback() -> None:
