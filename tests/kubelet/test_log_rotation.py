@@ -1,6 +1,7 @@
 """Logs of containers that write more than one file may hold."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log, read_ti
 from dray.kubelet.runtime.log_writer import RotatingLog, full_files
 from dray.kubelet.runtime.process import LogLimits, ProcessRuntime
 from tests.kubelet.test_process_runtime import POD, a_spec, start
+from tests.waiting import eventually
 
 
 async def content(path, is_written=lambda: False, **asked):
@@ -201,6 +203,70 @@ async def test_a_container_writes_on_within_its_limits_while_no_agent_runs(runti
     assert path.read_bytes().endswith(b"000059999\n")
     assert sum(each.stat().st_size for each in path.parent.iterdir() if each.name.startswith("0.log")) <= 300_000
     await again.close()
+
+
+TALK = "trap : PIPE; n=0; while [ $n -lt 400 ]; do n=$((n+1)); echo $n || exit 9; sleep 0.005; done"
+
+
+def log_writer_of(folder):
+    state = json.loads((folder / "pods" / "pod-uid" / "containers" / "c" / "state.json").read_text())
+    return state["logWriter"][0]
+
+
+async def kill_writer(folder, lines):
+    path = folder / "logs" / "0.log"
+    await eventually(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines)
+    os.kill(log_writer_of(folder), signal.SIGKILL)
+
+
+async def test_a_log_goes_on_when_its_writer_is_killed(runtime, tmp_path):
+    container = await start(runtime, a_spec(tmp_path, "sh", "-c", TALK))
+    ended = asyncio.ensure_future(container.wait())
+    writers = set()
+    for lines in (20, 100, 200):
+        writers.add(log_writer_of(tmp_path))
+        await kill_writer(tmp_path, lines)
+        await eventually(lambda: log_writer_of(tmp_path) not in writers)
+    assert (await ended).code == 0
+    lines = (tmp_path / "logs" / "0.log").read_text().split()
+    assert lines[-1] == "400"
+    # What a writer had read and not yet written is gone with it.
+    assert len(lines) >= 390
+
+
+async def test_an_agent_that_starts_again_looks_after_the_writer(runtime, tmp_path):
+    await start(
+        runtime, a_spec(tmp_path, "sh", "-c", TALK.replace("trap : PIPE", 'trap "" PIPE').replace(" || exit 9", ""))
+    )
+    await runtime.close()
+    await kill_writer(tmp_path, 20)
+    again = ProcessRuntime(tmp_path, RealClock(), log_limits=LIMITS)
+    found, _ = await again.find_container(POD, "c")
+    assert (await found.wait()).code == 0
+    assert (tmp_path / "logs" / "0.log").read_bytes().endswith(b"\n400\n")
+    await again.close()
+
+
+async def test_an_agent_that_starts_again_begins_no_second_writer(runtime, tmp_path):
+    container = await start(runtime, a_spec(tmp_path, "sh", "-c", TALK))
+    ended = asyncio.ensure_future(container.wait())
+    first = log_writer_of(tmp_path)
+    await kill_writer(tmp_path, 20)
+    await eventually(lambda: log_writer_of(tmp_path) != first)
+    second = log_writer_of(tmp_path)
+    again = ProcessRuntime(tmp_path, RealClock(), log_limits=LIMITS)
+    found, _ = await again.find_container(POD, "c")
+    assert (await found.wait()).code == 0
+    assert (await ended).code == 0
+    assert log_writer_of(tmp_path) == second
+    await again.close()
+
+
+async def test_the_agent_keeps_no_descriptor_of_a_container_that_has_ended(runtime, tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for attempt in range(3):
+        await (await start(runtime, a_spec(tmp_path, "sh", "-c", "echo hello", attempt=attempt))).wait()
+    await eventually(lambda: len(os.listdir("/proc/self/fd")) == before)
 
 
 async def test_a_process_that_outlives_its_container_does_not_keep_it_from_ending(runtime, tmp_path):

@@ -32,10 +32,12 @@ from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log
 from dray.kubelet.runtime.cgroup import CgroupTree, Cpusets
+from dray.kubelet.runtime.container_output import ContainerOutput
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, INIT, START, Isolation, uid_of
 from dray.kubelet.runtime.log_writer import RotatingLog, full_files, times_path
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
+from dray.kubelet.runtime.process_ends import reap, until_ready
 
 if TYPE_CHECKING:
     from dray.http.tunnel import ByteStream
@@ -118,9 +120,9 @@ class ProcessContainer:
         ended: Callable[[], None] = lambda: None,
         place: Mapping[str, Any] | None = None,
         terminal: HeldTerminal | None = None,
-        log_writer: int = 0,
+        output: ContainerOutput | None = None,
     ) -> None:
-        """`log_writer` is the process that writes the output. `place` is where further commands run, as the container's state file has it; `terminal` what people attach to, if it has one."""
+        """`place` is where further commands run, as the container's state file has it; `terminal` what people attach to, if it has one."""
         self.id = id_
         self.started_at = started_at
         self._pid = pid
@@ -130,7 +132,7 @@ class ProcessContainer:
         self._ended = ended
         self._place = place
         self._terminal = terminal
-        self._log_writer = log_writer
+        self._output = output
         self._exit: asyncio.Task[Exit] | None = None
 
     async def wait(self) -> Exit:
@@ -178,9 +180,13 @@ class ProcessContainer:
                 feeding.cancel()
 
     async def _watch(self) -> Exit:
-        status = await _until_gone(self._pid, self._folder)
-        _signal_group(self._pid, signal.SIGKILL)
-        await _until_written(self._log_writer)
+        keeping = asyncio.create_task(_kept(self._output), name=f"output of {self.id}")
+        try:
+            status = await _until_gone(self._pid, self._folder)
+            _signal_group(self._pid, signal.SIGKILL)
+            await asyncio.wait((keeping,), timeout=_LAST_OUTPUT_WITHIN_S)
+        finally:
+            keeping.cancel()
         self._ended()
         if self._terminal is not None:
             self._terminal.close()
@@ -271,14 +277,14 @@ class ProcessRuntime(RuntimeWithoutImages):
         }
         self._confine(pod, spec, pid)
         state["place"] = self._place_of(pod, spec, cpuset_file)
-        with open_private(_state_file(folder), "w") as file:
-            file.write(json.dumps(state))
+        _write_state(folder, state)
         poststart = [hook for hook in spec.edits.hooks if hook.hook_name == "poststart"]
         await _run_hooks(poststart, _oci_state(id_, folder, "running", pid))
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
         ended = self._follow_log(spec.log_path)
+        output = self._output_of(folder, state)
         return ProcessContainer(
-            id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal, waiting.log_writer
+            id_, started_at, pid, folder, self._clock, poststop, ended, state["place"], terminal, output
         )
 
     def _placed(self, pod: Pod, spec: ContainerSpec) -> str:
@@ -360,24 +366,42 @@ class ProcessRuntime(RuntimeWithoutImages):
         if terminal is not None and terminal.has_terminal:
             yield terminal.theirs, 0
             return
-        limits = self._log_limits
         reads, writes = os.pipe()
         try:
-            writer = subprocess.Popen(
-                [sys.executable, "-I", "-S", _LOG_WRITER, spec.log_path, str(limits.max_bytes), str(limits.max_files)],
-                stdin=reads,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=CLEAN_ENVIRONMENT,
-                start_new_session=True,
-            )
-            yield writes, writer.pid
+            yield writes, self._begin_log_writer(str(spec.log_path), reads)
         except OSError as error:
             raise _start_error(f"the log cannot be written: {error}") from error
         finally:
             os.close(reads)
             os.close(writes)
+
+    def _begin_log_writer(self, path: str, reads: int) -> int:
+        limits = self._log_limits
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", _LOG_WRITER, path, str(limits.max_bytes), str(limits.max_files)],
+            stdin=reads,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=CLEAN_ENVIRONMENT,
+            start_new_session=True,
+        ).pid
+
+    def _output_of(self, folder: Path, state: dict[str, Any]) -> ContainerOutput | None:
+        """None where the agent reads a terminal, or where an older agent let the container write its log itself."""
+        writer, begun = state.get("logWriter", (0, ""))
+        if not writer:
+            return None
+
+        def begin(reads: int) -> int:
+            found = self._begin_log_writer(state["log"], reads)
+            state["logWriter"] = [found, _start_time(found)]
+            # The pod may have been removed just now.
+            with contextlib.suppress(OSError):
+                _write_state(folder, state)
+            return found
+
+        return ContainerOutput(state["pid"], writer if _start_time(writer) == begun else 0, begin)
 
     def _terminal_of(self, spec: ContainerSpec) -> HeldTerminal | None:
         if not spec.stdin and not spec.tty:
@@ -408,7 +432,6 @@ class ProcessRuntime(RuntimeWithoutImages):
         if _exit_code(folder) is None and _start_time(state["pid"]) != state["start"]:
             return None
         ended = self._follow_log(Path(state["log"])) if "log" in state else lambda: None
-        writer, begun = state.get("logWriter", (0, ""))
         container = ProcessContainer(
             state["id"],
             state["startedAt"],
@@ -417,7 +440,7 @@ class ProcessRuntime(RuntimeWithoutImages):
             self._clock,
             ended=ended,
             place=state.get("place"),
-            log_writer=writer if writer and _start_time(writer) == begun else 0,
+            output=self._output_of(folder, state),
         )
         return container, state["attempt"]
 
@@ -572,6 +595,15 @@ def _state_file(folder: Path) -> Path:
     return folder / "state.json"
 
 
+def _write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Whole or not at all: a container whose state cannot be read would run without anybody who looks after it."""
+    path = _state_file(folder)
+    unfinished = path.with_suffix(".new")
+    with open_private(unfinished, "w") as file:
+        file.write(json.dumps(state))
+    unfinished.replace(path)
+
+
 def _exit_code(folder: Path) -> int | None:
     try:
         return int(_exit_file(folder).read_text())
@@ -608,10 +640,15 @@ async def _until_gone(pid: int, folder: Path) -> int | None:
         return None
     try:
         if _start_time(pid) == state["start"]:
-            await _until_ready(descriptor)
-        return _reap(pid)
+            await until_ready(descriptor)
+        return reap(pid)
     finally:
         os.close(descriptor)
+
+
+async def _kept(output: ContainerOutput | None) -> None:
+    if output is not None:
+        await output.keep()
 
 
 async def _until_command_runs(pid: int) -> None:
@@ -656,17 +693,6 @@ def _command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def _reap(pid: int) -> int | None:
-    """The exit code of a child that has ended, as a shell would tell it; None for somebody else's child."""
-    try:
-        found, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    if found == 0:
-        return None
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
 def _signal_group(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
@@ -678,30 +704,6 @@ def _remove_logs_before_the_last(spec: ContainerSpec) -> None:
         if path.stem.isdecimal() and int(path.stem) < spec.attempt - 1:
             for each in (str(path), times_path(str(path)), *full_files(str(path))):
                 Path(each).unlink(missing_ok=True)
-
-
-async def _until_written(log_writer: int) -> None:
-    """Waits until all output of a container is in its log, and reaps what wrote it."""
-    if not log_writer:
-        return
-    with contextlib.suppress(ProcessLookupError, TimeoutError):
-        descriptor = os.pidfd_open(log_writer)
-        try:
-            async with asyncio.timeout(_LAST_OUTPUT_WITHIN_S):
-                await _until_ready(descriptor)
-            _reap(log_writer)
-        finally:
-            os.close(descriptor)
-
-
-async def _until_ready(descriptor: int) -> None:
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
 
 
 def _usable_cpus(spec: ContainerSpec) -> set[int]:
