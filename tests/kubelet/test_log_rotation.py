@@ -135,6 +135,37 @@ async def test_the_last_lines_are_those_of_the_newest_file(tmp_path):
     assert await content(path, tail_lines=9) == b"four\nfive\n"
 
 
+@pytest.mark.parametrize("timestamps", [False, True])
+@pytest.mark.parametrize(("tail", "expected"), [(0, []), (2, [b"2", b"3"]), (9, [b"1", b"2", b"3"])])
+async def test_lines_that_come_while_the_last_ones_are_read_were_not_asked_for(
+    tmp_path, monkeypatch, tail, expected, timestamps
+):
+    path = tmp_path / "0.log"
+    log = RotatingLog(str(path), -1, 2)
+    log.write(b"1\n2\n3\n")
+    seek = log_files._seek_to_last_lines
+
+    def written_meanwhile(*of):
+        seek(*of)
+        log.write(b"4\n")
+
+    monkeypatch.setattr(log_files, "_seek_to_last_lines", written_meanwhile)
+    found = await content(path, tail_lines=tail, timestamps=timestamps)
+    assert [line.split()[-1] for line in found.splitlines()] == expected
+
+
+async def test_a_container_in_a_hurry_does_not_make_its_log_endless(tmp_path):
+    path = tmp_path / "0.log"
+    log = RotatingLog(str(path), -1, 2)
+    log.write(b"0\n")
+    count = 0
+    async for _ in read_log(path, LogRequest(timestamps=True)):
+        count += 1
+        log.write(b"more\n")
+        assert count < 5
+    assert count == 1
+
+
 async def test_times_of_another_file_do_not_count(tmp_path):
     path = tmp_path / "0.log"
     log = RotatingLog(str(path), 1000, 3)

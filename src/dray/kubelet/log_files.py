@@ -197,12 +197,19 @@ async def _files(path: Path, request: LogRequest, is_written: Callable[[], bool]
     """Each file, open and at its place, with what is to be read from it."""
     file: BufferedReader | None = path.open("rb")
     assert file is not None
-    if request.tail_lines is not None:
-        _seek_to_last_lines(file, request.tail_lines)
+    end = file.seek(0, SEEK_END)
+    if request.tail_lines is None:
+        file.seek(0)
+    else:
+        _seek_to_last_lines(file, end, request.tail_lines)
+    if not request.follow:
+        with file:
+            yield file, _chunks_before(file, end)
+        return
     while file is not None:
         with file:
-            yield file, _chunks(file, path, request.follow, is_written)
-            file = _file_after(file, path) if request.follow else None
+            yield file, _chunks(file, path, is_written)
+            file = _file_after(file, path)
 
 
 async def _plain(parts: AsyncIterator[_Part]) -> AsyncIterator[bytes]:
@@ -218,10 +225,15 @@ async def _lines(parts: AsyncIterator[_Part], path: Path, *, is_cri: bool) -> As
             yield line
 
 
-async def _chunks(
-    file: BufferedReader, path: Path, follow: bool, is_written: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    is_last = not follow
+async def _chunks_before(file: BufferedReader, end: int) -> AsyncIterator[bytes]:
+    """What is written meanwhile was not asked for: it would be more lines than were asked for, and without end from a container in a hurry."""
+    while chunk := file.read(max(0, min(CHUNK, end - file.tell()))):
+        yield chunk
+        await asyncio.sleep(0)
+
+
+async def _chunks(file: BufferedReader, path: Path, is_written: Callable[[], bool]) -> AsyncIterator[bytes]:
+    is_last = False
     while True:
         chunk = file.read(CHUNK)
         if chunk:
@@ -316,10 +328,10 @@ def _timestamp(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
-def _seek_to_last_lines(file: BufferedReader, count: int) -> None:
-    """Read backwards in blocks until `count` line ends lie behind; a line end that closes the file does not count."""
-    end = file.seek(0, SEEK_END)
+def _seek_to_last_lines(file: BufferedReader, end: int, count: int) -> None:
+    """Read backwards in blocks from `end` until `count` line ends lie behind; a line end that closes the file does not count."""
     if count <= 0:
+        file.seek(end)
         return
     position, wanted = end, count
     while position > 0:
