@@ -73,6 +73,38 @@ async def test_a_cancelled_delay_does_not_fire(queue, clock):
     assert len(queue) == 0
 
 
+async def test_cancelled_delays_are_forgotten_long_before_their_time(queue, clock):
+    """Pods that tolerate a taint for years come and go."""
+    year_s = 365 * 86400.0
+    queue.add_after("stays", year_s)
+    for number in range(5000):
+        queue.add_after(number, 10 * year_s)
+        queue.add_after(number, 5 * year_s)
+        queue.cancel_later(number)
+    assert queue.delayed == 1
+    assert len(queue._later) < 200
+    queue.add_after("soon", 5.0)
+    await clock.advance(5.0)
+    assert await queue.get() == "soon"
+    await clock.advance(year_s)
+    assert await queue.get() == "stays"
+    await clock.advance(10 * year_s)
+    assert len(queue) == 0
+
+
+async def test_delays_that_are_all_cancelled_do_not_keep_later_ones_from_firing(queue, clock):
+    for number in range(500):
+        queue.add_after(number, 100.0)
+    for number in range(500):
+        queue.cancel_later(number)
+    queue.add_after("later", 200.0)
+    await clock.advance(201.0)
+    assert await queue.get() == "later"
+    queue.add_after("again", 1.0)
+    await clock.advance(1.0)
+    assert await queue.get() == "again"
+
+
 def test_backoff_doubles_per_key_up_to_the_cap_and_forgets(clock):
     delay = Backoff(clock, rate=1e9, burst=10**9)
     assert [delay.next_s("a") for _ in range(4)] == [0.005, 0.01, 0.02, 0.04]

@@ -83,6 +83,10 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
+# Cancelled delays that are kept until their time comes.
+FEW_CANCELLED = 64
+
+
 class Hopeless(Exception):
     """Raised by a reconcile function: trying this key again would not help."""
 
@@ -153,6 +157,7 @@ class WorkQueue(Generic[K]):
             return
         self._due[key] = due
         heapq.heappush(self._later, (due, next(self._order), key))
+        self._drop_cancelled()
         self._set_timer()
 
     def retry(self, key: K) -> None:
@@ -168,6 +173,7 @@ class WorkQueue(Generic[K]):
     def cancel_later(self, key: K) -> None:
         """Cancels the key's pending `add_after`, if any."""
         self._due.pop(key, None)
+        self._drop_cancelled()
 
     def failures(self, key: K) -> int:
         return self._delay.failures(key)
@@ -253,6 +259,12 @@ class WorkQueue(Generic[K]):
             if not waiter.done():
                 waiter.set_result(None)
                 return
+
+    def _drop_cancelled(self) -> None:
+        """A delay may be a year, and its key cancelled at once. Each look at all delays follows as many that were cancelled."""
+        if len(self._later) > 2 * len(self._due) + FEW_CANCELLED:
+            self._later = [each for each in self._later if self._due.get(each[2]) == each[0]]
+            heapq.heapify(self._later)
 
     def _set_timer(self) -> None:
         due = self._later[0][0]
