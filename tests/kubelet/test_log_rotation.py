@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from dray.kubelet import log_files
 from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log, read_times, times_file
 from dray.kubelet.runtime.log_writer import RotatingLog, full_files
 from dray.kubelet.runtime.process import LogLimits, ProcessRuntime
+from dray.kubelet.runtime.process_terminals import HeldTerminal
 from tests.kubelet.test_process_runtime import POD, a_spec, start
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run
 
 
 async def content(path, is_written=lambda: False, **asked):
@@ -298,6 +300,24 @@ async def test_the_agent_keeps_no_descriptor_of_a_container_that_has_ended(runti
     for attempt in range(3):
         await (await start(runtime, a_spec(tmp_path, "sh", "-c", "echo hello", attempt=attempt))).wait()
     await eventually(lambda: len(os.listdir("/proc/self/fd")) == before)
+
+
+async def test_the_last_output_on_a_terminal_is_in_the_log(runtime, tmp_path, monkeypatch):
+    """The kernel hands it over a moment later, at times after the end of the container."""
+    piece, waits = HeldTerminal._piece, asyncio.Event()
+
+    async def late(terminal):
+        await waits.wait()
+        return await piece(terminal)
+
+    monkeypatch.setattr(HeldTerminal, "_piece", late)
+    container = await start(runtime, replace(a_spec(tmp_path, "sh", "-c", "echo the end"), tty=True))
+    ended = asyncio.ensure_future(container.wait())
+    await eventually(lambda: (tmp_path / "pods/pod-uid/containers/c/exit-code").exists())
+    await let_others_run()
+    waits.set()
+    assert (await ended).code == 0
+    assert (tmp_path / "logs" / "0.log").read_bytes() == b"the end\r\n"
 
 
 async def test_a_process_that_outlives_its_container_does_not_keep_it_from_ending(runtime, tmp_path):

@@ -179,8 +179,14 @@ class ProcessContainer:
             if feeding is not None:
                 feeding.cancel()
 
+    async def _all_written(self) -> None:
+        if self._output is not None:
+            await self._output.keep()
+        if self._terminal is not None:
+            await self._terminal.until_read()
+
     async def _watch(self) -> Exit:
-        keeping = asyncio.create_task(_kept(self._output), name=f"output of {self.id}")
+        keeping = asyncio.create_task(self._all_written(), name=f"output of {self.id}")
         try:
             status = await _until_gone(self._pid, self._folder)
             _signal_group(self._pid, signal.SIGKILL)
@@ -644,11 +650,6 @@ async def _until_gone(pid: int, folder: Path) -> int | None:
         return reap(pid)
     finally:
         os.close(descriptor)
-
-
-async def _kept(output: ContainerOutput | None) -> None:
-    if output is not None:
-        await output.keep()
 
 
 async def _until_command_runs(pid: int) -> None:

@@ -37,6 +37,11 @@ class HeldTerminal:
         if self.has_terminal:
             self._reading = asyncio.create_task(self._read(), name=f"terminal of {self._name}")
 
+    async def until_read(self) -> None:
+        """Until the last process with the terminal has ended and its output is in the log: the kernel passes it on a moment after it was written."""
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
+
     def close(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
