@@ -323,6 +323,13 @@ async def test_an_agent_that_starts_again_gives_its_node_the_labels_of_now(rig):
     await rig.until(is_labelled, "the label")
 
 
+async def test_a_label_of_this_moment_counts(rig):
+    """The scheduler sees it at once. A pod that is turned away has failed for good."""
+    await rig.client.patch(NODES, NODE, {"metadata": {"labels": {"fast": "yes"}}}, patch_type=MERGE_PATCH)
+    await rig.create_pod(nodeSelector={"fast": "yes"})
+    await rig.until_phase("Running")
+
+
 async def test_a_driver_that_is_there_before_its_node_waits_for_it(rig, caplog):
     await rig.stop_driver()
     await rig.stop_agent()

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from dray.api import codec
+from dray.api.core import Node
 from dray.kubelet.errors import DriverError
 from tests.kubelet.worker_rig import WorkerRig, node_pod
 
@@ -218,6 +220,32 @@ async def test_a_pod_without_room_fails_without_being_prepared(rig, requests, re
     assert rig.status["message"] == f"Pod was rejected: {message}"
     assert rig.events.seen == [(reason, message)]
     assert (rig.claims.log, rig.runtime.log, rig.rejections) == ([], ["stop pod"], [reason])
+
+
+OLD = codec.to_object({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}, Node)
+NEW = codec.to_object({"metadata": {"name": "n1", "labels": {"fast": "yes"}}}, Node)
+PLAIN = codec.to_object({"metadata": {"name": "n1"}}, Node)
+WANTS = {"nodeSelector": {"fast": "yes"}}
+
+
+@pytest.mark.parametrize(("old", "wanted"), [(OLD, {}), (PLAIN, WANTS)], ids=["taint", "label"])
+async def test_a_pod_is_not_turned_away_because_of_old_labels_or_taints(rig, old, wanted):
+    rig.context, rig.node = replace(rig.context, node=lambda: old), NEW
+    await rig.start(node_pod(spec=wanted))
+    assert (rig.status["phase"], rig.nodes_read) == ("Running", 1)
+
+
+async def test_a_node_that_is_wanted_is_not_read_again(rig):
+    rig.context, rig.node = replace(rig.context, node=lambda: NEW), OLD
+    await rig.start(node_pod())
+    assert (rig.status["phase"], rig.nodes_read) == ("Running", 0)
+
+
+async def test_labels_and_taints_of_now_turn_a_pod_away(rig):
+    rig.context, rig.node = replace(rig.context, node=lambda: PLAIN), OLD
+    await rig.start(node_pod(spec=WANTS))
+    assert (rig.status["phase"], rig.status["reason"], rig.nodes_read) == ("Failed", "NodeAffinity", 1)
+    assert rig.rejections == ["NodeAffinity"]
 
 
 async def test_room_is_given_back_with_the_pod(rig):

@@ -248,11 +248,18 @@ class WorkerRig:
         self.context = NodeContext(
             client=self.api, clock=self.clock, recorder=self.events, admission=PodAdmission("n1", capacity),
             claims=self.claims, runtime=self.runtime, specs=specs, log_root=tmp_path, host_ip="10.0.0.1",
-            node=lambda: None, device_statuses=lambda pod, container: self.health,
+            node=lambda: None, read_node=self.read_node, device_statuses=lambda pod, container: self.health,
             count_rejection=self.rejections.append,
         )  # fmt: skip
+        # What the API has; what the agent knows is in the context.
+        self.node = None
+        self.nodes_read = 0
         self.worker = None
         self.task = None
+
+    async def read_node(self):
+        self.nodes_read += 1
+        return self.node
 
     async def start(self, pod):
         self.worker = PodWorker(self.context, pod)

@@ -36,6 +36,10 @@ class AdmissionRejection:
     message: str
 
 
+# Said of the node's labels and taints, which anybody may change at any moment.
+OF_THE_NODE = ("NodeAffinity", "TaintToleration")
+
+
 class PodAdmission:
     """The admitted pods and the room they leave. `counts_claims` says whether devices count against cpu and memory."""
 

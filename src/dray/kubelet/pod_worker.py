@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from dray.api.dra.pod_phase import is_finished
 from dray.api.times import parse_time
 from dray.client import Client, Recorder
 from dray.clock import Clock, rfc3339
-from dray.kubelet.admission import AdmissionRejection, PodAdmission
+from dray.kubelet.admission import OF_THE_NODE, AdmissionRejection, PodAdmission
 from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.container_restarts import DEFAULT_GRACE_S, ContainerRunner
 from dray.kubelet.container_specs import ContainerSpecs
@@ -49,6 +49,7 @@ class NodeContext:
     log_root: Path
     host_ip: str
     node: Callable[[], Any]
+    read_node: Callable[[], Awaitable[Any]]
     device_statuses: DeviceStatuses = lambda pod, container: ()
     observe_operation: Callable[[str, bool, float], None] = lambda operation, is_error, seconds: None
     count_rejection: Callable[[str], None] = lambda reason: None
@@ -190,8 +191,16 @@ class PodWorker:
 
     # --- living
 
+    async def _rejection(self) -> AdmissionRejection | None:
+        """The scheduler may have seen labels and taints that are newer than those read last: nobody is turned away because of old ones."""
+        admission = self._context.admission
+        rejection = admission.admit(self.pod, self._context.node())
+        if rejection is None or rejection.reason not in OF_THE_NODE:
+            return rejection
+        return admission.admit(self.pod, await self._context.read_node())
+
     async def _live(self) -> None:
-        rejection = self._context.admission.admit(self.pod, self._context.node())
+        rejection = await self._rejection()
         if rejection is not None:
             await self._reject(rejection)
             return

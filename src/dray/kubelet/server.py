@@ -15,7 +15,7 @@ from dray.api.core import Container, Node, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import Device
 from dray.atomic_files import make_folder, private_folder
-from dray.client import PODS, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
+from dray.client import NODES, PODS, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
 from dray.clock import Clock
 from dray.features import FeatureGates
 from dray.kubelet.admission import PodAdmission
@@ -50,6 +50,7 @@ RECONCILE_EVERY_S = 60.0
 LOOK_AT_HEALTH_EVERY_S = 1.0
 REGISTER_RETRY_CAP_S = 10.0
 LOOK_AT_MEMORY_EVERY_S = 10.0
+READ_NODE_AGAIN_S = 1.0
 # As long the node says that it was short of memory, after it last was.
 PRESSURE_LASTS_S = 300.0
 
@@ -284,6 +285,7 @@ class Kubelet:
             log_root=options.log_root,
             host_ip=options.node.address,
             node=lambda: self._node,
+            read_node=self._read_node,
             device_statuses=self._device_statuses,
             observe_operation=self.metrics.observe_operation,
             count_rejection=self.metrics.count_rejection,
@@ -364,6 +366,16 @@ class Kubelet:
                 self._node = await self._registration.refreshed()
             except (ApiError, ServerUnreachable) as error:
                 log.warning("node %s: heartbeat: %s", self.name, error)
+
+    async def _read_node(self) -> Node | None:
+        """The Node as it is now, however long the server is away; the one known last if somebody has deleted it."""
+        while True:
+            try:
+                self._node = await self._client.find(NODES, self.name) or self._node
+                return self._node
+            except (ApiError, ServerUnreachable) as error:
+                log.warning("node %s: its labels and taints cannot be read: %s", self.name, error)
+            await self._clock.sleep(READ_NODE_AGAIN_S)
 
     async def _runtime_problem(self) -> str:
         try:
