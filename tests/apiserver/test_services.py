@@ -124,6 +124,79 @@ def test_the_address_outside_depends_on_the_type(spec: dict[str, Any], status: d
     assert service_cells(document, datetime(2026, 1, 1, tzinfo=UTC))[3] == shown
 
 
+NODE_PORTS = [{"name": "a", "port": 80, "nodePort": 31001}, {"name": "b", "port": 81, "nodePort": 31002}]
+LOCAL = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31111}
+
+
+@pytest.mark.parametrize(
+    ("spec", "patch", "gone"),
+    [
+        pytest.param(
+            {"type": "NodePort", "ports": NODE_PORTS},
+            {"type": "ClusterIP", "ports": NODE_PORTS[:1]},
+            "externalTrafficPolicy",
+            id="node-ports-while-a-port-goes",
+        ),
+        pytest.param(
+            {"type": "NodePort", "ports": NODE_PORTS},
+            {"type": "ClusterIP", "ports": [{"name": "c", "port": 82}, *reversed(NODE_PORTS)]},
+            "externalTrafficPolicy",
+            id="node-ports-while-a-port-comes-and-two-change-places",
+        ),
+        pytest.param(LOCAL, {"externalTrafficPolicy": "Cluster"}, "healthCheckNodePort", id="health-checks"),
+        pytest.param(
+            {"type": "LoadBalancer", "externalIPs": ["192.0.2.7"]},
+            {"type": "ExternalName", "externalName": "a.b"},
+            "externalTrafficPolicy",
+            id="traffic-from-outside",
+        ),
+    ],
+)
+async def test_what_only_the_old_type_needs_goes(
+    server: Client, spec: dict[str, Any], patch: dict[str, Any], gone: str
+) -> None:
+    assert (await server.post(SERVICES, _service("s", **spec))).status == 201
+    patched = await server.patch(f"{SERVICES}/s", {"spec": patch})
+    assert patched.status == 200, patched.body
+    assert gone not in patched.body["spec"]
+    needs_ports = patched.body["spec"]["type"] in ("NodePort", "LoadBalancer")
+    assert needs_ports or not any(port.get("nodePort") for port in patched.body["spec"]["ports"])
+
+
+async def test_new_node_ports_are_refused_where_the_type_has_none(server: Client) -> None:
+    await server.post(SERVICES, _service("s", type="NodePort", ports=NODE_PORTS))
+    other = [{**NODE_PORTS[0], "nodePort": 31003}]
+    refused = await server.patch(f"{SERVICES}/s", {"spec": {"type": "ClusterIP", "ports": other}})
+    assert "spec.ports[0].nodePort: Forbidden" in refused.body["message"]
+
+
+async def test_a_replaced_service_keeps_the_node_ports_that_it_leaves_out(server: Client) -> None:
+    await server.post(SERVICES, _service("s", **LOCAL, ports=NODE_PORTS))
+    ports: list[dict[str, Any]] = [{"name": "b", "port": 90}, {"name": "c", "port": 91, "nodePort": 31001}]
+    ports.append({"name": "a", "port": 92})
+    new = _service("s", type="LoadBalancer", externalTrafficPolicy="Local", ports=ports)
+    kept = (await server.send("PUT", f"{SERVICES}/s", new)).body["spec"]
+    assert [port.get("nodePort") for port in kept["ports"]] == [31002, 31001, None]
+    assert kept["healthCheckNodePort"] == 31111
+
+
+async def test_a_service_may_lose_its_ports_with_its_type(server: Client) -> None:
+    await server.post(SERVICES, _service("s", type="NodePort", ports=NODE_PORTS))
+    new = {"metadata": {"name": "s"}, "spec": {"type": "ExternalName", "externalName": "a.b"}}
+    replaced = await server.send("PUT", f"{SERVICES}/s", new)
+    assert (replaced.status, replaced.body["spec"].get("ports")) == (200, None)
+    bare = await server.send("PUT", f"{SERVICES}/s", {"metadata": {"name": "s"}})
+    assert bare.status == 422
+
+
+async def test_a_service_without_balancer_has_no_addresses_of_one(server: Client) -> None:
+    await server.post(SERVICES, _service("s", type="LoadBalancer"))
+    given = await server.patch(f"{SERVICES}/s/status", {"status": LOAD_BALANCED})
+    assert given.body["status"] == LOAD_BALANCED
+    patched = await server.patch(f"{SERVICES}/s", {"spec": {"type": "ClusterIP"}})
+    assert patched.body["status"] == {"loadBalancer": {}}
+
+
 CONTROLLERS = "/api/v1/namespaces/default/replicationcontrollers"
 
 

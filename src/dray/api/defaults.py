@@ -209,6 +209,7 @@ def _base64(text: str) -> str:
 
 
 _AFFINITY_S = 10800
+SERVICES_ON_NODES = ("LoadBalancer", "NodePort")
 
 
 def _service(document: Document, now: str) -> Document:
@@ -230,12 +231,19 @@ def _service(document: Document, now: str) -> Document:
         made.pop("sessionAffinityConfig", None)
     if made["type"] == "LoadBalancer" and made.get("allocateLoadBalancerNodePorts") is None:
         made["allocateLoadBalancerNodePorts"] = True
-    is_external = made["type"] in ("LoadBalancer", "NodePort") or (
-        made["type"] == "ClusterIP" and made.get("externalIPs")
-    )
-    if is_external and not made.get("externalTrafficPolicy"):
+    if is_reached_from_outside(made) and not made.get("externalTrafficPolicy"):
         made["externalTrafficPolicy"] = "Cluster"
     return {**document, "spec": made}
+
+
+def is_reached_from_outside(service_spec: Document) -> bool:
+    kind = service_spec.get("type") or "ClusterIP"
+    return kind in SERVICES_ON_NODES or (kind == "ClusterIP" and bool(service_spec.get("externalIPs")))
+
+
+def needs_health_check(service_spec: Document) -> bool:
+    """Whether balancers ask each node if it has pods of the Service."""
+    return service_spec.get("type") == "LoadBalancer" and service_spec.get("externalTrafficPolicy") == "Local"
 
 
 def _priority_class(document: Document, now: str) -> Document:

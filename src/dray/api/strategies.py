@@ -241,30 +241,15 @@ def namespace_update(new: Document, old: Document, setting: Setting) -> Document
 
 
 def service_update(new: Document, old: Document, setting: Setting) -> Document:
-    """A Service that changes its type loses the fields that only the old type has, unless the update changes them."""
-    spec, before = dict(new.get("spec") or {}), old.get("spec") or {}
-    kind, was = spec.get("type") or "ClusterIP", before.get("type") or "ClusterIP"
-    stale: list[str] = []
-    if was == "LoadBalancer" != kind:
-        stale += ["allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"]
-    if was in _ON_NODES and kind not in _ON_NODES:
-        ports = spec.get("ports") or []
-        if [port.get("nodePort") for port in ports] == [port.get("nodePort") for port in before.get("ports") or ()]:
-            spec["ports"] = [{key: value for key, value in port.items() if key != "nodePort"} for port in ports]
-        if not spec.get("externalIPs"):
-            stale.append("externalTrafficPolicy")
-    elif before.get("externalIPs") and not spec.get("externalIPs") and kind not in _ON_NODES:
-        stale.append("externalTrafficPolicy")
-    if kind == "ExternalName" != was:
-        stale.append("internalTrafficPolicy")
-    for field in stale:
-        if spec.get(field) == before.get(field):
-            spec.pop(field, None)
+    # Loaded when it is needed: a server that starts updates none.
+    from dray.api.service_updates import updated_spec
+
+    spec = updated_spec(new.get("spec") or {}, old.get("spec") or {})
     new["spec"] = spec
+    if spec.get("type") != "LoadBalancer" and new.get("status"):
+        # The balancer is taken down later; its addresses are of no use from now on.
+        new["status"] = {**new["status"], "loadBalancer": {}}
     return plain_update(new, old, setting)
-
-
-_ON_NODES = ("LoadBalancer", "NodePort")
 
 
 def job_create(document: Document, setting: Setting) -> Document:

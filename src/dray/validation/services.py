@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dray.api import names
+from dray.api.defaults import is_reached_from_outside, needs_health_check
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import check_network, check_reachable_ip
 from dray.validation.metadata import check_labels
@@ -154,7 +155,7 @@ def _check_traffic(spec: Document, errors: Errors) -> None:
         errors.invalid("spec.externalTrafficPolicy", outside, detail)
     elif outside and outside not in TRAFFIC_POLICIES:
         errors.not_supported("spec.externalTrafficPolicy", outside, TRAFFIC_POLICIES)
-    port, needs_port = spec.get("healthCheckNodePort"), spec.get("type") == "LoadBalancer" and outside == "Local"
+    port, needs_port = spec.get("healthCheckNodePort"), needs_health_check(spec)
     if port and not needs_port:
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.invalid("spec.healthCheckNodePort", port, detail)
@@ -165,8 +166,3 @@ def _check_traffic(spec: Document, errors: Errors) -> None:
     distribution = spec.get("trafficDistribution")
     if distribution is not None and distribution not in DISTRIBUTIONS:
         errors.not_supported("spec.trafficDistribution", distribution, DISTRIBUTIONS)
-
-
-def is_reached_from_outside(spec: Document) -> bool:
-    kind = spec.get("type") or "ClusterIP"
-    return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
