@@ -571,3 +571,36 @@ def test_many_external_addresses_that_stay_are_compared_once_each():
 def test_a_quota_with_very_many_unknown_scopes_prints_few_of_them():
     found = validate_create(quota_with(scopes=[f"scope-{i}" for i in range(5000)]), ValidationContext())
     assert 1 <= len(found) <= 100
+
+
+def a_stateful_set(**spec):
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_with(**spec.pop("pod", {}))["spec"]}
+    claims = [
+        {
+            "metadata": {"name": "v"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }
+    ]
+    fixed = {"selector": {"matchLabels": {"a": "b"}}, "volumeClaimTemplates": claims}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s", "namespace": "ns", "resourceVersion": "1"}, "spec": {**fixed, "template": template, **spec}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": {}}]}, id="claims-without-size"),
+        pytest.param({"serviceName": "Not_a_name"}, id="service-name"),
+        pytest.param({"pod": {"dnsPolicy": "Mine"}}, id="pods"),
+    ],
+)
+def test_a_stateful_set_of_an_earlier_version_can_still_be_scaled(spec):
+    old = a_stateful_set(**spec)
+    assert texts(validate_create(old, ValidationContext()))
+    new = {**old, "spec": {**old["spec"], "replicas": 3}}
+    assert texts(validate_update(new, old, ValidationContext())) == []
+
+
+def test_a_stateful_set_does_not_become_wrong():
+    new = a_stateful_set(pod={"dnsPolicy": "Mine"})
+    found = texts(validate_update(new, a_stateful_set(), ValidationContext()))
+    assert [error.partition(":")[0] for error in found] == ["spec.template.spec.dnsPolicy"]

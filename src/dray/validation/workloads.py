@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.validation.errors import Document, Errors, ValidationContext
+from dray.validation.errors import Document, Errors, FieldError, ValidationContext
 from dray.validation.formats import IMMUTABLE, check_label, check_not_negative
 from dray.validation.pod_templates import (
     MISMATCH,
@@ -154,13 +154,14 @@ def check_stateful_set(new: Document, old: Document | None, context: ValidationC
     for name, retention in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
         if retention and retention not in RETENTION_POLICIES:
             errors.not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{name}", retention, RETENTION_POLICIES)
-    for i, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+    # What cannot change any more need not be right any more: an earlier version may have taken it.
+    for i, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
         check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{i}].spec", errors)
     check_not_negative(spec, "spec", ("replicas", "minReadySeconds"), errors)
     check_not_negative(spec.get("ordinals") or {}, "spec.ordinals", ("start",), errors)
-    if service := spec.get("serviceName"):
+    if (service := spec.get("serviceName")) and old is None:
         check_label(service, "spec.serviceName", errors)
-    _check_stateful_pods(spec, context, errors)
+    _check_stateful_pods(spec, (old or {}).get("spec"), context, errors)
     _check_kept(spec, old, _FIXED, errors)
 
 
@@ -181,9 +182,8 @@ def _check_stateful_strategy(strategy: Document, errors: Errors) -> None:
             check_at_most_all(unavailable, f"{path}.maxUnavailable", errors)
 
 
-def _check_stateful_pods(spec: Document, context: ValidationContext, errors: Errors) -> None:
+def _check_stateful_pods(spec: Document, before: Document | None, context: ValidationContext, errors: Errors) -> None:
     selector, template = spec.get("selector"), spec.get("template") or {}
-    pod = template.get("spec") or {}
     if selector is None:
         errors.required("spec.selector")
     is_valid = is_valid_selector(selector, "spec.selector", errors)
@@ -191,10 +191,20 @@ def _check_stateful_pods(spec: Document, context: ValidationContext, errors: Err
         errors.invalid("spec.selector", selector, "empty selector is invalid for statefulset")
     if is_valid:
         check_matches(selector, template, "spec.template", errors)
-        check_template({**template, "spec": _with_claimed_volumes(spec, pod)}, "spec.template", context, errors)
+        found = _template_errors(spec, context)
+        # A set with a template that an earlier version took can still be scaled, and lose its finalizers.
+        if found and (before is None or not _template_errors(before, context)):
+            errors.found += found
     else:
         errors.invalid("spec.selector", selector, "")
-    check_runs_forever(pod, "StatefulSet", errors)
+    check_runs_forever(template.get("spec") or {}, "StatefulSet", errors)
+
+
+def _template_errors(spec: Document, context: ValidationContext) -> list[FieldError]:
+    template, found = spec.get("template") or {}, Errors()
+    pod = _with_claimed_volumes(spec, template.get("spec") or {})
+    check_template({**template, "spec": pod}, "spec.template", context, found)
+    return found.found
 
 
 def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
