@@ -604,3 +604,12 @@ def test_a_stateful_set_does_not_become_wrong():
     new = a_stateful_set(pod={"dnsPolicy": "Mine"})
     found = texts(validate_update(new, a_stateful_set(), ValidationContext()))
     assert [error.partition(":")[0] for error in found] == ["spec.template.spec.dnsPolicy"]
+
+
+@pytest.mark.parametrize(("before", "count"), [(None, 0), ("", 1), ("slow", 1)])
+def test_a_volume_claim_gets_its_class_once_and_no_class_is_a_choice(before, count):
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "c", "namespace": "ns", "resourceVersion": "1"}
+    old = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {**spec, **({} if before is None else {"storageClassName": before})}}  # fmt: skip
+    new = {**old, "spec": {**spec, "storageClassName": "fast"}}
+    assert len(validate_update(new, old, ValidationContext())) == count

@@ -58,7 +58,10 @@ _CLAIM_RULE = (
 def _check_claim_kept(new: Document, old: Document, errors: Errors) -> None:
     """A bound claim may grow. One that is not bound yet may still get its volume and its class."""
     spec, before, status = new.get("spec") or {}, old.get("spec") or {}, old.get("status") or {}
-    free = {name for name in ("volumeName", "storageClassName") if not before.get(name)}
+    free = set() if before.get("volumeName") else {"volumeName"}
+    if before.get("storageClassName") is None:
+        # An empty name is a choice, too: no class.
+        free.add("storageClassName")
     is_bound = status.get("phase") == "Bound"
     if is_bound:
         free.add("volumeAttributesClassName")
