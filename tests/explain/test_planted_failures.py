@@ -42,6 +42,15 @@ def test_nothing_is_broken(tmp_path: Path) -> None:
     assert verdict["nodes"][0]["devices"] == [f"{DRIVER}/node-1/gpu-0"]
 
 
+def test_room_is_not_kept_for_a_pod_of_lower_priority(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["priority"] = 1000
+    later = gpu_pod("later", "", cpu="8")
+    later["status"] = {"phase": "Pending", "nominatedNodeName": "node-1"}
+    cluster.add(later)
+    assert explained(cluster, tmp_path)["code"] == "fits"
+
+
 # --- claims and classes
 
 

@@ -222,3 +222,30 @@ def test_preemption_that_is_under_way(tmp_path: Path) -> None:
     cluster.request["count"] = 3
     cluster.pod["status"] = {"nominatedNodeName": "node-1"}
     assert explained(cluster, tmp_path)["notes"] == ["the scheduler is freeing node node-1 for the pod by preemption"]
+
+
+def test_room_that_is_kept_for_a_nominated_pod(tmp_path: Path) -> None:
+    """A pod of higher priority waits for a victim to leave; the scheduler does not give its room to others meanwhile."""
+    cluster = Cluster()
+    victim = gpu_pod("victim", "", cpu="4", nodeName="node-1", priority=0)
+    victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    urgent = gpu_pod("urgent", "", cpu="8", priority=1000)
+    urgent["status"] = {"phase": "Pending", "nominatedNodeName": "node-1"}
+    cluster.add(victim, urgent)
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "node-resources"
+    assert "most is taken by default/urgent (8)" in verdict["message"]
+    assert "room is kept for pod default/urgent, nominated for this node" in verdict["message"]
+    assert verdict["fix"].startswith("wait until pod default/urgent is placed")
+    assert verdict["helps"] == []
+
+
+def test_what_makes_no_room_beside_a_nominated_pod_is_no_help(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.node["spec"]["unschedulable"] = True
+    urgent = gpu_pod("urgent", "", cpu="8", priority=1000)
+    urgent["status"] = {"phase": "Pending", "nominatedNodeName": "node-1"}
+    cluster.add(urgent)
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "node-unschedulable"
+    assert verdict["helps"] == []

@@ -139,17 +139,17 @@ class Decider:
         nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
         if nominated is not None and nominated.bit & allowed.candidates:
             found = Found(run.passing(nominated.bit, {}), 0)
-            self._respect_nominations(run, pod, found)
+            self.respect_nominations(run, pod, found)
             if found.feasible:
                 return found
         nodes = len(self.snapshot.nodes)
         wanted = nodes_to_find(allowed.candidates.bit_count(), profile.percentage_of_nodes_to_score)
         self.next_start %= nodes
         found = run.find(allowed.candidates, self.next_start, wanted)
-        self._respect_nominations(run, pod, found)
+        self.respect_nominations(run, pod, found)
         return found
 
-    def _respect_nominations(self, run: FilterRun, pod: Pod, found: Found) -> None:
+    def respect_nominations(self, run: FilterRun, pod: Pod, found: Found) -> None:
         """Nodes where nominated pods are expected must have room for those as well."""
         if not self._nominations:
             return

@@ -228,6 +228,8 @@ class _PodExplainer:
         self._where = f"{namespace}/{name}"
         self._cycle: CycleState | None = None
         self._device_verdicts: dict[Hashable, DeviceVerdicts] = {}
+        # By node that would fit otherwise: the nominated pods for which the scheduler keeps room there.
+        self._kept_for: dict[str, str] = {}
 
     def verdict(self) -> PodVerdict:
         problem = self._simulation.prepared.problems.get(self._pod.metadata.uid)
@@ -413,8 +415,31 @@ class _PodExplainer:
                 if on_node.has_claims_elsewhere():
                     refusals.append(Refusal("claim-elsewhere", on_node.text("claim-elsewhere"), plugin.name))
             refusals.append(refusal)
+        if not refusals:
+            refusals += self._room_kept_for_others(node, plugins, cycle)
         chosen = self._chosen(node, cycle) if not refusals else ()
         return NodeVerdict(node.name, tuple(refusals), devices, chosen)
+
+    def _room_kept_for_others(self, node: NodeState, plugins: Sequence[Any], cycle: CycleState) -> list[Refusal]:
+        """As the scheduler does, pods that are nominated for the node count as if they were there."""
+        expected = self._nominated_for(node.name)
+        if not expected:
+            return []
+        names = ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in expected[:3])
+        snapshot = self._handle.snapshot
+        with snapshot.hypothetically_with(expected, node.name):
+            details = RefusalDetails(self._pod, node, cycle, self._handle)
+            asked = ((plugin, _asked(plugin, cycle, self._pod, snapshot, node)) for plugin in plugins)
+            refusals = [
+                self._refusal(details, status.by(plugin.name)) for plugin, status in asked if status is not None
+            ]
+        if refusals:
+            self._kept_for[node.name] = names
+        kept = f"; room is kept for pod {names}, nominated for this node with no lower priority"
+        return [replace(refusal, message=refusal.message + kept) for refusal in refusals]
+
+    def _nominated_for(self, node_name: str) -> list[Pod]:
+        return self._handle.nominations.at_least(node_name, self._pod.spec.priority or 0, self._pod.metadata.uid)
 
     def _refusal(self, on_node: RefusalDetails, status: PluginStatus) -> Refusal:
         code = status.reason_code
@@ -536,7 +561,10 @@ class _PodExplainer:
         return rehearsals.that_help(single) or rehearsals.that_help(combined)
 
     def _repair(self, nearest: NodeVerdict) -> str:
-        """For a node whose taint says that something is wrong with it; to tolerate the taint would not make the pod run."""
+        """Where nothing can be rehearsed: for room that another pod gets first, and for a node whose taint says that something is
+        wrong with it, since to tolerate that taint would not make the pod run."""
+        if nearest.node in self._kept_for:
+            return f"wait until pod {self._kept_for[nearest.node]} is placed; the scheduler then tries this pod again"
         state = self._handle.snapshot.nodes.get(nearest.node)
         if state is None or not is_in_trouble(state.node) or all(row.code != "node-taint" for row in nearest.refusals):
             return ""

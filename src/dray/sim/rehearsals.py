@@ -9,7 +9,7 @@ from typing import Any
 from dray.api.core import Node, Pod
 from dray.explain.what_if import Remedy
 from dray.scheduler.cycle import PreFiltered
-from dray.scheduler.framework.filtering import FilterRun
+from dray.scheduler.framework.filtering import FilterRun, Found
 from dray.scheduler.framework.interface import CycleState
 from dray.scheduler.framework.profile import SchedulingProfile
 from dray.sim.simulation import Simulation
@@ -80,8 +80,9 @@ class Rehearsals:
         if not isinstance(allowed, PreFiltered):
             return []
         run = FilterRun(self._profile.filter_steps, cycle, pod, snapshot, None)
-        feasible = run.passing(allowed.candidates, {})
-        return [state.name for state in snapshot.nodes if state.bit & feasible]
+        found = Found(run.passing(allowed.candidates, {}), 0)
+        scheduler.decider.respect_nominations(run, pod, found)
+        return [state.name for state in snapshot.nodes if state.bit & found.feasible]
 
 
 def _grouped(remedies: Iterable[Remedy]) -> Iterator[_AlikeRemedies]:
