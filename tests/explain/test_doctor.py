@@ -180,6 +180,17 @@ def test_many_of_a_kind_are_one_finding(tmp_path: Path) -> None:
     )
 
 
+def test_a_template_that_is_named_as_a_claim(tmp_path: Path) -> None:
+    cluster = Cluster()
+    template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    metadata = {"name": "one", "namespace": "default"}
+    cluster.add({**template, "metadata": metadata, "spec": {"spec": cluster.claim["spec"]}})
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "one"}]
+    (found,) = [row for row in findings(cluster, tmp_path) if row["code"] == "missing-claim"]
+    assert found["message"] == "uses claim one, which does not exist; one is a claim template"
+    assert "with resourceClaimTemplateName: one instead of resourceClaimName: one" in found["fix"]
+
+
 def test_only_a_claim_from_a_template_is_made_again(tmp_path: Path) -> None:
     cluster = Cluster()
     missing_claim(cluster)

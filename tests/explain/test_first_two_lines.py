@@ -110,6 +110,34 @@ def no_such_template(cluster: Cluster) -> None:
     cluster.pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "onee"
 
 
+def a_template(cluster: Cluster, name: str, namespace: str = "default") -> None:
+    metadata = {"name": name, "namespace": namespace}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    cluster.add({**kind, "metadata": metadata, "spec": {"spec": cluster.claim["spec"]}})
+
+
+def a_template_named_as_a_claim(cluster: Cluster) -> None:
+    a_template(cluster, "train-template")
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "train-template"}]
+
+
+def a_claim_named_as_a_template(cluster: Cluster) -> None:
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "train-gpu"}]
+
+
+def a_claim_that_is_misspelt(cluster: Cluster) -> None:
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "train-gpus"}]
+
+
+def a_claim_of_another_namespace(cluster: Cluster) -> None:
+    cluster.claim["metadata"]["namespace"] = "ml"
+
+
+def a_template_of_another_namespace(cluster: Cluster) -> None:
+    a_template(cluster, "one", "ml")
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+
+
 def a_cordoned_node(cluster: Cluster) -> None:
     cluster.node["spec"]["unschedulable"] = True
 
@@ -198,6 +226,27 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
         "ask for 1 instead of 2 in request gpu",
     ),
     (no_such_template, '"onee" of entry gpu does not exist; did you mean one?', "create the template"),
+    (
+        a_template_named_as_a_claim,
+        'could not find ResourceClaim "default/train-template"; train-template is a claim template',
+        "create it again with resourceClaimTemplateName: train-template instead of resourceClaimName: train-template",
+    ),
+    (
+        a_claim_named_as_a_template,
+        '"train-gpu" of entry gpu does not exist; train-gpu is a claim',
+        "create it again with resourceClaimName: train-gpu instead of resourceClaimTemplateName: train-gpu",
+    ),
+    (a_claim_that_is_misspelt, 'ResourceClaim "default/train-gpus"; did you mean train-gpu?', "create the claim"),
+    (
+        a_claim_of_another_namespace,
+        "there is one in namespace ml, and a pod can use those of its own namespace only",
+        "create claim train-gpu in namespace default, or the pod in namespace ml",
+    ),
+    (
+        a_template_of_another_namespace,
+        "there is one in namespace ml",
+        "create claim template one in namespace default, or the pod in namespace ml",
+    ),
     (a_cordoned_node, "cordoned", "kubectl uncordon node-1"),
 ]
 

@@ -48,7 +48,7 @@ CODES: dict[str, ReasonCode] = {
     # --- the pod's claims
     "claim-missing": ReasonCode(
         "a claim that the pod names does not exist",
-        "create the claim; the claim controller makes one from a template again",
+        "create the claim; one that was made from a template is made again",
     ),
     "claim-not-created": ReasonCode(
         "no claim has been made from the template yet", "see that the claim controller runs"

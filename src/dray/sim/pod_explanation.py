@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from dray.api.resource import ResourceClaim
 from dray.explain.alike_nodes import DeviceVerdicts
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
+from dray.explain.missing_claims import meant_by_pod, meant_by_template, similar_name
 from dray.explain.node_remedies import RefusingNode, is_in_trouble, node_remedies
 from dray.explain.placement import device_names, why_these_devices, why_this_node
 from dray.explain.reason_codes import (
@@ -119,7 +119,7 @@ class ExplainedCluster:
         if others:
             more = f" and {len(others) - 1} other namespaces" if len(others) > 1 else ""
             return f"; a pod of that name is in namespace {others[0]}{more}: use -n {others[0]}"
-        return _meant(name, [found for place, found in self._world.pods_by_name if place == namespace])
+        return similar_name(name, [found for place, found in self._world.pods_by_name if place == namespace])
 
     def explain(self, namespace: str, name: str) -> PodVerdict:
         """Raises `PodNotFound`."""
@@ -302,14 +302,17 @@ class _PodExplainer:
         code = status.reason_code
         if code == "claim-being-deleted":
             return self._waits(code, status.message + self._users_of_deleted_claim())
+        if code == "claim-missing":
+            meant = meant_by_pod(self._world, self._pod)
+            return self._waits(code, status.message + meant.hint, meant.fix)
         if code != "claim-not-created":
             return self._waits(code, status.message)
         for entry in entries_without_claim(self._pod):
             template = entry.resource_claim_template_name or ""
             if (self._pod.metadata.namespace, template) not in self._world.templates_by_name:
-                here = [name for place, name in self._world.templates_by_name if place == self._pod.metadata.namespace]
+                meant = meant_by_template(self._world, self._pod.metadata.namespace, template)
                 said = f'resource claim template "{template}" of entry {entry.name} does not exist'
-                return self._waits("template-missing", said + _meant(template, here))
+                return self._waits("template-missing", said + meant.hint, meant.fix)
             cause = why_no_claim(self._world, self._pod, entry)
             if cause is not None:
                 return self._waits_for(cause)
@@ -325,7 +328,9 @@ class _PodExplainer:
         message = status.message
         if code == "missing-class":
             known = sorted(self._handle.devices.classes)
-            message += _meant(self._missing_class(), known) or f"; classes there are: {', '.join(known) or 'none'}"
+            message += (
+                similar_name(self._missing_class(), known) or f"; classes there are: {', '.join(known) or 'none'}"
+            )
         return self._waits(code, message)
 
     def _missing_class(self) -> str:
@@ -595,11 +600,6 @@ class _PodExplainer:
             nodes=tuple(verdicts),
             notes=(*self._notes(), *self._notes_on_claims(), *self._notes_on_changes(helps)),
         )
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _refusing(state: NodeState, node: Node, steps: Sequence[Remedy] = ()) -> RefusingNode:

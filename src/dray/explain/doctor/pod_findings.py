@@ -17,6 +17,7 @@ from dray.explain.doctor.finding import (
     named,
     warning,
 )
+from dray.explain.missing_claims import Meant, meant_by_claim, meant_by_template
 from dray.explain.recorded_causes import unready_devices, why_no_claim, why_not_prepared
 
 
@@ -40,21 +41,23 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
                         "see that the claim controller runs (dray controller-manager)",
                     )
             elif e.world.templates or not e.world.claims:
+                meant = meant_by_template(e.world, namespace, template)
                 yield error(
                     "missing-template",
                     named(pod),
-                    f"names claim template {template}, which does not exist",
-                    f"create template {template} in namespace {namespace}",
+                    f"names claim template {template}, which does not exist{meant.hint}",
+                    meant.fix or f"create template {template} in namespace {namespace}",
                     "template-missing",
                 )
         for claim in claims_of_pod(pod):
             name = claim.claim_name
             if name and (namespace, name) not in e.world.claims_by_name:
+                meant = Meant() if claim.is_generated else meant_by_claim(e.world, namespace, name)
                 yield error(
                     "missing-claim",
                     named(pod),
-                    f"uses claim {name}, which does not exist",
-                    _how_to_get(claim, pod),
+                    f"uses claim {name}, which does not exist{meant.hint}",
+                    meant.fix or _how_to_get(claim, pod),
                     "claim-missing",
                 )
 
