@@ -249,3 +249,20 @@ def test_what_makes_no_room_beside_a_nominated_pod_is_no_help(tmp_path: Path) ->
     verdict = explained(cluster, tmp_path)
     assert verdict["code"] == "node-unschedulable"
     assert verdict["helps"] == []
+
+
+def test_two_claims_that_are_allocated_on_different_nodes(tmp_path: Path) -> None:
+    cluster = Cluster()
+    held(cluster.claim, "gpu-0")
+    second = held(gpu_claim("second"), "gpu-0", node="node-2")
+    cluster.add(gpu_node("node-2"), gpu_slice("node-2"), second)
+    cluster.pod["spec"]["resourceClaims"].append({"name": "second", "resourceClaimName": "second"})
+    message = explained(cluster, tmp_path)["message"]
+    assert "claim default/second is allocated (gpu.example.com/node-2/gpu-0; used by other)" in message
+    assert "usable on node-2 only; but claim default/train-gpu is already allocated on this node" in message
+
+
+def test_a_claim_that_is_allocated_on_a_node_that_is_gone(tmp_path: Path) -> None:
+    cluster = Cluster()
+    held(cluster.claim, "gpu-0", node="node-9")
+    assert "usable on node-9 only, and there is no such node" in explained(cluster, tmp_path)["message"]

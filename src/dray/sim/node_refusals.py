@@ -150,9 +150,11 @@ def _elsewhere(on_node: RefusalDetails) -> str:
         name = f"{claim.metadata.namespace}/{claim.metadata.name}"
         names = only_names(allocation.node_selector)
         where = ", ".join(sorted(names)[:3]) if names else "other nodes"
-        found.append(f"claim {name} is allocated ({devices}; used by {users}) and usable on {where} only")
+        there = on_node.handle.snapshot.nodes
+        gone = ", and there is no such node" if names and all(there.get(each) is None for each in names) else ""
+        found.append(f"claim {name} is allocated ({devices}; used by {users}) and usable on {where} only{gone}")
     if found:
-        return "; ".join(found)
+        return "; ".join(found) + _claims_here(on_node)
     return "a claim's devices did not become ready in time" if attempt is not None else ""
 
 
