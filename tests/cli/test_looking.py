@@ -156,6 +156,15 @@ def test_wrong_questions(arguments: list[str], code: int, said: str, tmp_path: P
     assert said in result.output
 
 
+@pytest.mark.parametrize("arguments", [["--all"], ["pod/train"]])
+def test_an_empty_dump_is_not_answered_from_another_cluster(arguments: list[str], tmp_path: Path) -> None:
+    dump = tmp_path / "dump.yaml"
+    dump.write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    result = asked(*arguments, "-f", str(dump))
+    assert result.exit_code == 2
+    assert f"{dump}: no objects in it that explain could use" in result.output
+
+
 def test_a_server_that_is_down(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     with socket.socket() as unused:

@@ -74,6 +74,9 @@ def explain(
         raise click.UsageError("--all explains every pod that waits; leave out the name")
     gates = gates_from(feature_gates, emulate)
     given = _read(files, gates, keep_going) if files else Dump()
+    if files and not len(given) and not given.problems:
+        # Most likely the dump did not work. The answer about another cluster, the one of the kubeconfig, would mislead.
+        raise click.UsageError(f"{', '.join(files)}: no objects in it that explain could use")
     is_live = not files or live.is_named or not _is_dump(given)
     world = given.world()
     if is_live:
