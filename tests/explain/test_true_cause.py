@@ -266,3 +266,45 @@ def test_a_claim_that_is_allocated_on_a_node_that_is_gone(tmp_path: Path) -> Non
     cluster = Cluster()
     held(cluster.claim, "gpu-0", node="node-9")
     assert "usable on node-9 only, and there is no such node" in explained(cluster, tmp_path)["message"]
+
+
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [
+        ({}, "release claim default/other, which pod default/other uses"),
+        (
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+            "reserved for pod default/other, which is being deleted; wait for it",
+        ),
+        ({"status": {"phase": "Succeeded"}}, "reserved for pod default/other, which has ended; see that the claim"),
+        (None, "reserved for pod default/other, which is gone; see that the claim controller runs"),
+    ],
+)
+def test_what_became_of_the_pod_that_holds_the_device(
+    holder: dict[str, dict[str, str]] | None, said: str, tmp_path: Path
+) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    cluster.add(held(gpu_claim("other"), "gpu-0"), gpu_pod("third", "", nodeName="node-1"))
+    if holder is not None:
+        pod = gpu_pod("other", "other", nodeName="node-1")
+        for part, fields in holder.items():
+            pod.setdefault(part, {}).update(fields)
+        cluster.add(pod)
+    assert said in explained(cluster, tmp_path)["helps"][0]["text"]
+
+
+def test_a_group_of_pods_that_holds_the_device_is_not_called_gone(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    other = held(gpu_claim("other"), "gpu-0")
+    other["status"]["reservedFor"][0] |= {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+    cluster.add(other, gpu_pod("third", "", nodeName="node-1"))
+    assert "gone" not in explained(cluster, tmp_path)["helps"][0]["text"]
+
+
+def test_a_dump_may_lack_the_pods_of_a_namespace(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    cluster.add(held(gpu_claim("other"), "gpu-0"))
+    assert "which pod default/other uses" in explained(cluster, tmp_path)["helps"][0]["text"]

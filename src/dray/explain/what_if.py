@@ -120,6 +120,7 @@ class _Trial:
         self._allocator = allocator
         self._claims = claims
         self._node = node
+        self._holders = holders
         self._accepts = conditions.accepts
         pools = allocator.inventory.pools_on(node)
         holding = holders.claims_in(view.pool_id for view in pools.pools)
@@ -141,7 +142,9 @@ class _Trial:
             return
         for claim in self._holding[:MOST_RELEASES]:
             if self._fits(self._claims, [other for other in self._holding if other is not claim]):
-                yield Remedy("release-claim", f"release claim {_name(claim)}{_used_by(claim)}", (_released(claim),))
+                yield Remedy(
+                    "release-claim", f"release claim {_name(claim)}{self._holders.use_of(claim)}", (_released(claim),)
+                )
                 return
         fewest = self._fewest_releases()
         names = ", ".join(f"{_name(claim)}{_users_in_brackets(claim)}" for claim in fewest)
@@ -377,11 +380,6 @@ def _released(claim: ResourceClaim) -> ResourceClaim:
 def _users_in_brackets(claim: ResourceClaim) -> str:
     users = ", ".join(user_names(claim))
     return f" (pod {users})" if users else ""
-
-
-def _used_by(claim: ResourceClaim) -> str:
-    users = ", ".join(user_names(claim))
-    return f", which pod {users} uses" if users else ", which no pod uses"
 
 
 def _on_one_line(expression: str) -> str:

@@ -224,7 +224,7 @@ class _PodExplainer:
         found: Pod | None = self._simulation.cluster.get(Pod, name, namespace)
         assert found is not None
         self._pod = found
-        self._holders = DeviceHolders(self._simulation.cluster.all(ResourceClaim))
+        self._holders = DeviceHolders(self._simulation.cluster.all(ResourceClaim), world.pods)
         self._where = f"{namespace}/{name}"
         self._cycle: CycleState | None = None
         self._device_verdicts: dict[Hashable, DeviceVerdicts] = {}
