@@ -5,6 +5,8 @@ are committed together cost less. But a pod reaches its node by three writes of 
 others. So a trusted user may mark a write as urgent. While urgent writes keep coming, as many other writes start in each turn as urgent ones
 came since the turn before, at least one, in the order of arrival.
 
+`ContendedWrites` lets writes that meet at one object go one after the other.
+
 `in_thread_if_large` lets threads do the work of large requests, so that the loop answers others meanwhile. Only pure functions run there: decoding,
 ownership, patches and validation look at the request and the stored object, and at nothing else; so does showing objects in another form.
 """
@@ -14,13 +16,15 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from dray.api.scheme import WRITE_VERBS, by_kind
 from dray.apiserver.errors import ApiError
@@ -82,6 +86,32 @@ class WritePriority:
                 left -= 1
         if waiting:
             loop.call_soon(self._begin)
+
+
+# A webhook that is asked about a change may change the same object, and must not wait for its own answer.
+MOST_WAIT_S = 3.0
+
+
+class ContendedWrites:
+    """For writes that a conflict has stopped: of all that read an object at the same time only one can store it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def alone(self, key: str) -> AsyncIterator[None]:
+        """No other such write of the object meanwhile, unless one takes very long."""
+        lock = self._locks.get(key) or self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with asyncio.timeout(MOST_WAIT_S):
+                await lock.acquire()
+        except TimeoutError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 Result = TypeVar("Result")

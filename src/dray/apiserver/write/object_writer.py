@@ -29,7 +29,7 @@ from dray.api.shaping import as_written, empty_of
 from dray.api.slice_text import QuietLists, split
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import LARGE, Core, in_thread, in_thread_if_large
+from dray.apiserver.core import LARGE, ContendedWrites, Core, in_thread, in_thread_if_large
 from dray.apiserver.custom_resources import definitions
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -54,7 +54,6 @@ from dray.apiserver.watch.stored_object import (
 )
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission
-from dray.apiserver.write.contended_writes import ContendedWrites
 from dray.apiserver.write.decoding import (
     KINDS_WITH_RAW_VALUES,
     Decoded,

@@ -1,12 +1,11 @@
 """The pipe with the output of a container, and the program that writes what comes out of it to the log file (`log_writer.py`)."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
 from collections.abc import Callable
-
-from dray.kubelet.runtime.process_ends import until_ended
 
 log = logging.getLogger(__name__)
 
@@ -70,3 +69,35 @@ def _is_at_end(reads: int) -> bool:
     poll.register(reads, select.POLLIN)
     events = dict(poll.poll(0)).get(reads, 0)
     return bool(events & select.POLLHUP) and not events & select.POLLIN
+
+
+async def until_ended(pid: int) -> None:
+    """Returns at once if there is no such process."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            await until_ready(descriptor)
+            reap(pid)
+        finally:
+            os.close(descriptor)
+
+
+async def until_ready(descriptor: int) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def reap(pid: int) -> int | None:
+    """The exit code of a child that has ended, as a shell would tell it; None for somebody else's child."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if found == 0:
+        return None
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

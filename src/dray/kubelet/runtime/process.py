@@ -32,12 +32,11 @@ from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log
 from dray.kubelet.runtime.cgroup import CgroupTree, Cpusets
-from dray.kubelet.runtime.container_output import ContainerOutput
+from dray.kubelet.runtime.container_output import ContainerOutput, reap, until_ready
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, INIT, START, Isolation, uid_of
 from dray.kubelet.runtime.log_writer import RotatingLog, full_files, times_path
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
-from dray.kubelet.runtime.process_ends import reap, until_ready
 
 if TYPE_CHECKING:
     from dray.http.tunnel import ByteStream
