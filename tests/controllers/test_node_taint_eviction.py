@@ -109,18 +109,35 @@ async def test_a_taint_that_goes_lets_the_pod_stay(cluster, controller, clock):
     assert not await is_leaving(cluster), "the time starts anew"
 
 
-async def test_another_taint_shortens_the_time(cluster, controller, clock):
+async def test_each_taint_has_its_own_time(cluster, controller, clock):
     other = {"key": "other", "effect": "NoExecute"}
     await put_pod(cluster, "pod", tolerating(600), tolerating(100, key="other"))
     await taint(cluster, NO_EXECUTE)
     await waits(cluster, controller)
-    await clock.advance(50)
+    await clock.advance(200)
     await taint(cluster, NO_EXECUTE, other)
     await cluster.quiet()
-    await clock.advance(49)
+    await clock.advance(99)
     await cluster.quiet()
     assert not await is_leaving(cluster)
     await clock.advance(2)
+    await leaves(cluster)
+
+
+async def test_a_taint_that_came_later_goes_without_a_trace(cluster, controller, clock):
+    other = {"key": "other", "effect": "NoExecute"}
+    await put_pod(cluster, "pod", tolerating(600), tolerating(100, key="other"))
+    await taint(cluster, NO_EXECUTE)
+    await waits(cluster, controller)
+    await taint(cluster, NO_EXECUTE, other)
+    await cluster.quiet()
+    await clock.advance(50)
+    await taint(cluster, NO_EXECUTE)
+    await cluster.quiet()
+    await clock.advance(100)
+    await cluster.quiet()
+    assert not await is_leaving(cluster)
+    await clock.advance(451)
     await leaves(cluster)
 
 

@@ -1,7 +1,6 @@
 """Evicts pods from nodes with `NoExecute` taints that they do not tolerate, at once or when their toleration ends.
 
-The time of a toleration starts when the pod is first seen on its tainted node, and goes on while taints are added and others
-removed. Whoever puts the taint there counts the same: a person, or `node_lifecycle` on a node that fell silent.
+The time of a toleration starts when the pod is first seen on its node with this taint, whatever other taints come and go. Whoever puts the taint there counts the same: a person, or `node_lifecycle` on a node that fell silent.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ class NodeTaintEvictionController:
         self._pods = context.informers.of(PODS)
         self._pods.add_indexer(BY_NODE, node_of)
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        # UID -> when the pod was first seen on its tainted node, for those that wait.
-        self.waiting: dict[str, float] = {}
+        # UID -> when the pod was first seen with each of the taints that it does not tolerate for ever, for pods that wait.
+        self.waiting: dict[str, dict[Taint, float]] = {}
         self._evicted = DeletedUids()
         self.queue: WorkQueue[Key] = WorkQueue(
             "taint_eviction_controller", clock=context.clock, registry=context.registry
@@ -120,21 +119,31 @@ class NodeTaintEvictionController:
         ):
             self._forget(key)
             return
-        stay_s = tolerated_s(self._taints.get(pod.spec.node_name, ()), pod.spec.tolerations)
-        if stay_s is None:
+        left_s = self._left_s(pod)
+        if left_s is None:
             if self._forget(key):
                 self._say(pod, f"Cancelling deletion of Pod {name}")
             return
-        now = self._clock.monotonic()
-        left_s = self.waiting.get(uid, now) + stay_s - now
         if left_s > 0:
-            self.waiting.setdefault(uid, now)
             self.queue.add_after(key, left_s)
             return
         self._say(pod, f"Marking for deletion Pod {name}")
         await self._evictor.evict(pod, self._clock.now() + timedelta(seconds=left_s))
         self._evicted.add(uid)
         self._forget(key)
+
+    def _left_s(self, pod: Pod) -> float | None:
+        """How long the pod may stay from now on; None for ever."""
+        limits = {
+            taint: seconds
+            for taint in self._taints.get(pod.spec.node_name, ())
+            if (seconds := tolerated_s((taint,), pod.spec.tolerations)) is not None
+        }
+        if not limits:
+            return None
+        now, known = self._clock.monotonic(), self.waiting.get(pod.metadata.uid, {})
+        seen = self.waiting[pod.metadata.uid] = {taint: known.get(taint, now) for taint in limits}
+        return min(seen[taint] + seconds for taint, seconds in limits.items()) - now
 
     def _forget(self, key: Key) -> bool:
         """Returns whether the pod was waiting for its end."""
