@@ -416,6 +416,19 @@ async def test_system_priority_classes_are_for_kube_system(server: Client) -> No
         assert allowed.status == 201
 
 
+async def test_a_system_priority_class_is_granted_by_a_quota(server: Client) -> None:
+    """As clusters do for the pods of drivers and operators."""
+    named = {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+    spec = {"hard": {"pods": "10"}, "scopeSelector": {"matchExpressions": [named]}}
+    quotas = PODS.replace("/pods", "/resourcequotas")
+    assert (await server.post(quotas, {"metadata": {"name": "drivers"}, "spec": spec})).status == 201
+    granted = await server.post(PODS, node_pod("driver", priorityClassName="system-node-critical"))
+    assert granted.status == 201
+    assert granted.body["spec"]["priority"] == 2_000_001_000
+    other = await server.post(PODS, node_pod("other", priorityClassName="system-cluster-critical"))
+    assert other.status == 403
+
+
 async def test_the_protection_of_a_claim_in_use_cannot_be_removed(server: Client) -> None:
     claim = {
         "metadata": {"name": "c", "finalizers": [PROTECTION, "example.com/own"]},

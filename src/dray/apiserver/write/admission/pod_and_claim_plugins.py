@@ -230,12 +230,22 @@ class Priority(AdmissionPlugin):
             if found:
                 spec["priorityClassName"] = name_of(found)
             return found
-        if name.startswith(SYSTEM_CLASS_PREFIX) and admission.attributes.namespace != SYSTEM_NAMESPACE:
-            raise forbidden(admission, f"PriorityClass {name} is only for pods in the namespace {SYSTEM_NAMESPACE}")
+        if name.startswith(SYSTEM_CLASS_PREFIX) and not await self._is_granted(name, admission.attributes.namespace):
+            raise forbidden(
+                admission,
+                f"PriorityClass {name} is only for pods in the namespace {SYSTEM_NAMESPACE}, and in namespaces with a "
+                "ResourceQuota whose scopeSelector names it",
+            )
         found = await self._objects.get(SCHEDULING_GROUP, "priorityclasses", "", name)
         if found is None:
             raise forbidden(admission, f"no PriorityClass with name {name} was found")
         return found
+
+    async def _is_granted(self, name: str, namespace: str) -> bool:
+        """An administrator grants a class to a namespace by a quota for the pods of this class."""
+        if namespace == SYSTEM_NAMESPACE:
+            return True
+        return any(_is_for_class(quota, name) for quota in await self._objects.list("", "resourcequotas", namespace))
 
     async def _default_class(self) -> Document | None:
         """The global default with the lowest value, should there be several."""
@@ -245,6 +255,13 @@ class Priority(AdmissionPlugin):
             if entry.get("globalDefault")
         ]
         return min(found, key=lambda entry: entry.get("value") or 0, default=None)
+
+
+def _is_for_class(quota: Document, name: str) -> bool:
+    return any(
+        each.get("scopeName") == "PriorityClass" and each.get("operator") == "In" and name in (each.get("values") or ())
+        for each in mappings(quota, "spec", "scopeSelector", "matchExpressions")
+    )
 
 
 def _keep_priority(admission: Admission) -> None:
