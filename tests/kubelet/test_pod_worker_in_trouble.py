@@ -1,11 +1,13 @@
 """A pod's life on the node when drivers, runtime or API server fail it."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.errors import ContainerError, DriverError
+from dray.kubelet.server import _report_failure as report_failure
 from tests.kubelet.worker_rig import WorkerRig, node_pod
 
 RIG = WorkerRig
@@ -174,3 +176,32 @@ async def test_conditions_keep_their_time_while_they_stay_the_same(rig):
     rig.health = [{"name": "claim:c", "resources": []}]
     await rig.worker.report()
     assert {each["type"]: each["lastTransitionTime"] for each in rig.status["conditions"]} == first
+
+
+async def test_a_pod_whose_sandbox_is_gone_is_not_ready_to_start_containers_before_it_has_another(rig):
+    await rig.start(node_pod())
+    assert rig.condition("PodReadyToStartContainers") == "True"
+    rig.runtime.sandboxes.clear()
+    rig.runtime.sandbox_errors = [ContainerError("RunContainerError", "RunPodSandbox: no network")]
+    rig.runtime.sandbox_ends.set()
+    await rig.settle()
+    rig.runtime.sandbox_ends = asyncio.Event()
+    await rig.settle(1.1)
+    assert ("SandboxChanged" in str(rig.events.all), rig.condition("PodReadyToStartContainers")) == (True, "False")
+    await rig.settle(2.1)
+    assert (rig.status["phase"], rig.condition("PodReadyToStartContainers")) == ("Running", "True")
+
+
+async def test_only_a_failure_of_a_task_is_logged(caplog):
+    async def work(error):
+        if error is not None:
+            raise error
+
+    tasks = [
+        asyncio.create_task(work(error), name=name)
+        for name, error in (("good", None), ("cancelled", asyncio.CancelledError()), ("bad", RuntimeError("no")))
+    ]
+    await asyncio.wait(tasks)
+    for task in tasks:
+        report_failure(task)
+    assert [record.getMessage() for record in caplog.records] == ["bad ended unexpectedly"]
