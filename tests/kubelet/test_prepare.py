@@ -9,6 +9,7 @@ from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.drivers import DriverClient
 from dray.kubelet.errors import DriverError
 from dray.proto import dra_v1_pb2
+from dray.telemetry import level_of
 from tests.kubelet.drivers_rig import DRIVER, DriversRig, pod_with_claims
 from tests.kubelet.scripted_driver import ScriptedDriver
 from tests.waiting import eventually
@@ -38,6 +39,21 @@ async def test_a_driver_is_told_which_claims_and_nothing_about_them(rig, driver)
     await rig.claims.prepare(pod_with_claims("a", "b"))
     assert [(each.namespace, each.name, each.uid) for each in told] == [("ns", "a", "uid-a"), ("ns", "b", "uid-b")]
     assert {field.name for field in dra_v1_pb2.Claim.DESCRIPTOR.fields} == {"namespace", "name", "uid"}
+
+
+async def test_calls_of_drivers_are_logged_from_verbosity_4_on(rig, driver, caplog):
+    rig.has("a")
+    rig.has("b", pods=("pod-2",))
+    caplog.set_level(level_of(3), "dray")
+    await rig.claims.prepare(pod_with_claims("a"))
+    assert " rpc" not in caplog.text
+    caplog.set_level(level_of(4), "dray")
+    await rig.claims.prepare(pod_with_claims("b", uid="pod-2"))
+    told = [record.getMessage() for record in caplog.records if " rpc" in record.getMessage()]
+    assert told == [
+        f'Calling NodePrepareResources rpc driver="{DRIVER}" claims=["b"]',
+        f'Done calling NodePrepareResources rpc driver="{DRIVER}" code="OK"',
+    ]
 
 
 async def test_claims_of_one_driver_go_in_one_call(rig, driver):
