@@ -3,6 +3,8 @@
 import contextlib
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -184,3 +186,22 @@ def test_nothing_is_removed_while_a_part_cannot_be_taken_away(tmp_path, volume, 
     monkeypatch.undo()
     assert (on_the_node / "part" / "precious").exists()
     assert os.listdir(point) == ["precious"]
+
+
+def test_without_root_the_part_is_the_path_that_was_found(volume, point):
+    """In a process of its own: root cannot be had back."""
+    (volume / "data").mkdir()
+    (volume / "current").symlink_to("data")
+    for folder in (volume, *volume.parents):
+        if folder.owner() == "root" and folder != Path("/"):
+            folder.chmod(0o755)
+    volume.parent.chmod(0o777)
+    program = (
+        "import os, sys; from pathlib import Path; from dray.kubelet.sub_paths import mounted_part; os.setuid(65534); "
+        "print(mounted_part(Path(sys.argv[1]), 'current', Path(sys.argv[2])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, volume, point], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == (str(volume / "data"), 0), done.stderr
+    assert not point.exists()

@@ -1,7 +1,7 @@
 """Parts of volumes (`subPath`), found and held so that nothing that a container changes meanwhile leads out of the volume.
 
 The kernel resolves the path below the volume and refuses every link that leaves it, in one step. What it found is mounted at a path of the agent's own,
-and the runtime gets that path: links in the volume do not matter any more.
+and the runtime gets that path: links in the volume do not matter any more. An agent without root may not mount: the runtime gets the path that was found.
 """
 
 import ctypes
@@ -40,10 +40,14 @@ def mounted_part(volume: Path, sub_path: str, point: Path) -> Path:
             point.mkdir(0o755)
         else:
             point.touch(0o644)
-        if _libc.mount(
-            f"/proc/self/fd/{descriptor}".encode(), os.fsencode(point), None, ctypes.c_ulong(_MS_BIND), None
-        ):
-            raise ContainerError(CONFIG_ERROR, f'subPath "{sub_path}" cannot be mounted: {_last_problem().strerror}')
+        held = f"/proc/self/fd/{descriptor}"
+        if _libc.mount(held.encode(), os.fsencode(point), None, ctypes.c_ulong(_MS_BIND), None):
+            problem = _last_problem()
+            _remove_mount(point)
+            if problem.errno != errno.EPERM:
+                raise ContainerError(CONFIG_ERROR, f'subPath "{sub_path}" cannot be mounted: {problem.strerror}')
+            # Without root, containers are processes of the agent's own user: no link takes them where they could not go anyway.
+            return Path(os.readlink(held))
     return point
 
 
