@@ -110,14 +110,14 @@ def no_such_template(cluster: Cluster) -> None:
     cluster.pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "onee"
 
 
-def a_template(cluster: Cluster, name: str, namespace: str = "default") -> None:
+def put_template(cluster: Cluster, name: str, namespace: str = "default") -> None:
     metadata = {"name": name, "namespace": namespace}
     kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
     cluster.add({**kind, "metadata": metadata, "spec": {"spec": cluster.claim["spec"]}})
 
 
 def a_template_named_as_a_claim(cluster: Cluster) -> None:
-    a_template(cluster, "train-template")
+    put_template(cluster, "train-template")
     cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "train-template"}]
 
 
@@ -134,7 +134,7 @@ def a_claim_of_another_namespace(cluster: Cluster) -> None:
 
 
 def a_template_of_another_namespace(cluster: Cluster) -> None:
-    a_template(cluster, "one", "ml")
+    put_template(cluster, "one", "ml")
     cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
 
 

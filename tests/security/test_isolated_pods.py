@@ -176,6 +176,9 @@ async def test_signals_and_exit_codes_come_through(node: Node) -> None:
     assert "bye" in node.log.read_text()
 
 
+GLIBCS_SIGNALS = 1 << 31 | 1 << 32
+
+
 async def test_a_command_ignores_no_signal(node: Node) -> None:
     """As in any other container: a program whose reader has gone ends, and says nothing about it."""
     before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
@@ -183,7 +186,9 @@ async def test_a_command_ignores_no_signal(node: Node) -> None:
         _, output = await node.run("grep SigIgn /proc/self/status; yes | head -1")
     finally:
         signal.signal(signal.SIGQUIT, before)
-    assert output.split() == ["SigIgn:", "0" * 16, "y"]
+    name, ignored, said = output.split()
+    # glibc keeps two signals to itself, which no program of Python can change.
+    assert (name, int(ignored, 16) & ~GLIBCS_SIGNALS, said) == ("SigIgn:", 0, "y")
 
 
 async def test_a_pod_that_is_stopped_at_once_ends_at_once(node: Node) -> None:

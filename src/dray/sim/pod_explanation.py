@@ -20,9 +20,8 @@ from dray.api.dra.pod_phase import is_finished
 from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
 from dray.explain.alike_nodes import DeviceVerdicts
-from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.cluster_objects import ClusterObjects, meant_by_pod, meant_by_template, similar_name
 from dray.explain.device_holders import DeviceHolders
-from dray.explain.missing_claims import meant_by_pod, meant_by_template, similar_name
 from dray.explain.node_remedies import RefusingNode, is_in_trouble, node_remedies
 from dray.explain.placement import device_names, why_these_devices, why_this_node
 from dray.explain.reason_codes import (

@@ -9,6 +9,7 @@ from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use
 from dray.api.dra.pod_claims import ClaimSource, PodClaim, claim_names, claims_of_pod, entries_without_claim
 from dray.api.dra.pod_phase import is_active, is_bound, is_finished, is_on_node
+from dray.explain.cluster_objects import Meant, meant_by_claim, meant_by_template
 from dray.explain.doctor.finding import (
     CheckedCluster,
     DoctorFinding,
@@ -17,7 +18,6 @@ from dray.explain.doctor.finding import (
     named,
     warning,
 )
-from dray.explain.missing_claims import Meant, meant_by_claim, meant_by_template
 from dray.explain.recorded_causes import unready_devices, why_no_claim, why_not_prepared
 
 
