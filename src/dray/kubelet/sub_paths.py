@@ -40,14 +40,15 @@ def mounted_part(volume: Path, sub_path: str, point: Path) -> Path:
             point.mkdir(0o755)
         else:
             point.touch(0o644)
-        held = f"/proc/self/fd/{descriptor}"
-        if _libc.mount(held.encode(), os.fsencode(point), None, ctypes.c_ulong(_MS_BIND), None):
+        if _libc.mount(
+            f"/proc/self/fd/{descriptor}".encode(), os.fsencode(point), None, ctypes.c_ulong(_MS_BIND), None
+        ):
             problem = _last_problem()
             _remove_mount(point)
             if problem.errno != errno.EPERM:
                 raise ContainerError(CONFIG_ERROR, f'subPath "{sub_path}" cannot be mounted: {problem.strerror}')
             # Without root, containers are processes of the agent's own user: no link takes them where they could not go anyway.
-            return Path(os.readlink(held))
+            return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
     return point
 
 
