@@ -83,7 +83,7 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
-# Cancelled delays that are kept until their time comes.
+# So few cancelled delays may stay until their time comes.
 FEW_CANCELLED = 64
 
 
@@ -261,7 +261,7 @@ class WorkQueue(Generic[K]):
                 return
 
     def _drop_cancelled(self) -> None:
-        """A delay may be a year, and its key cancelled at once. Each look at all delays follows as many that were cancelled."""
+        """A delay may be a year long and be cancelled at once. All delays are looked at only when more than half of them are cancelled, so a delay costs the same on average."""
         if len(self._later) > 2 * len(self._due) + FEW_CANCELLED:
             self._later = [each for each in self._later if self._due.get(each[2]) == each[0]]
             heapq.heapify(self._later)

@@ -1,6 +1,7 @@
 """Evicts pods from nodes with `NoExecute` taints that they do not tolerate, at once or when their toleration ends.
 
-The time of a toleration starts when the pod is first seen on its node with this taint, whatever other taints come and go. Whoever puts the taint there counts the same: a person, or `node_lifecycle` on a node that fell silent.
+The time of a toleration starts when the pod is first seen on its node with this taint, whatever other taints come and go. It does
+not matter who put the taint there: a person, or `node_lifecycle` on a node that fell silent.
 """
 
 from __future__ import annotations

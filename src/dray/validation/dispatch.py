@@ -34,7 +34,7 @@ def _once(check: Callable[[Document, Errors], None]) -> Check:
 
 
 def _later(module: str, function: str) -> Callable[..., None]:
-    """Rules that are loaded with the first object that needs them: a server that starts has none of most kinds."""
+    """A function of a module that is loaded with the first object that needs it: a server that starts has no objects of most kinds."""
 
     @cache
     def rules() -> Callable[..., None]:
