@@ -30,3 +30,26 @@ def counted_calls() -> Iterator[Effort]:
         yield effort
     finally:
         sys.setprofile(before)
+
+
+@dataclass
+class Steps:
+    taken: int = 0
+
+
+@contextmanager
+def counted_steps() -> Iterator[Steps]:
+    """Counts the instructions that Python executes in calls made in the block: a loop without any call is work too."""
+    steps = Steps()
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        frame.f_trace_opcodes = True
+        steps.taken += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)

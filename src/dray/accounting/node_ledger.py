@@ -352,6 +352,9 @@ class ClusterLedger:
     def __iter__(self) -> Iterator[NodeLedger]:
         return (ledger for name, ledger in self.nodes.items() if name not in self._absent)
 
+    def has_node(self, name: str) -> bool:
+        return name in self.nodes and name not in self._absent
+
     def set_node(self, node: Node) -> NodeLedger:
         """A node that came or changed."""
         ledger = self._ledger(node.metadata.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -128,11 +129,13 @@ def _compare(states: list[StreamState]) -> Iterator[Violation]:
     for state in states:
         for stretch in state.stretches:
             everything |= stretch.seen
+    # A stream that is cut often has many stretches: each looks at its own revisions only.
+    in_order = sorted(everything.values(), key=lambda event: event.revision)
+    revisions = [event.revision for event in in_order]
     for state in states:
         for stretch in state.stretches:
-            for (revision, key), event in everything.items():
-                if stretch.after < revision <= stretch.until:
-                    yield from _compare_event(state.name, event, stretch.seen.get((revision, key)))
+            for event in in_order[bisect_right(revisions, stretch.after) : bisect_right(revisions, stretch.until)]:
+                yield from _compare_event(state.name, event, stretch.seen.get((event.revision, event.key)))
 
 
 def _compare_event(stream: str, event: SeenEvent, own: SeenEvent | None) -> Iterator[Violation]:

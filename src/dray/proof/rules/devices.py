@@ -17,6 +17,7 @@ from dray.proof.replay import (
 )
 from dray.proof.violation import Violation
 
+PoolID = tuple[str, str]
 DeviceID = tuple[str, str, str]
 CounterID = tuple[str, str, str, str]
 Results = list[DeviceRequestAllocationResult]
@@ -24,12 +25,12 @@ Results = list[DeviceRequestAllocationResult]
 
 class DeviceRule:
     def __init__(self) -> None:
-        # device -> claim -> its results there
-        self._held: dict[DeviceID, dict[str, Results]] = {}
+        # pool -> device -> claim -> its results there; counters are drawn within a pool
+        self._held: dict[PoolID, dict[DeviceID, dict[str, Results]]] = {}
         self._of_claim: dict[str, dict[DeviceID, Results]] = {}
         self._devices: dict[DeviceID, Device] = {}
         self._counters: dict[CounterID, int] = {}
-        self._generations: dict[tuple[str, str], int] = {}
+        self._generations: dict[PoolID, int] = {}
 
     def changed(
         self, world: ReplayedCluster, revision: int, key: ObjectKey, old: Object | None, new: Object | None
@@ -55,20 +56,26 @@ class DeviceRule:
     def _hold(self, revision: int, claim: str, new: ResourceClaim | None) -> Iterator[Violation]:
         before = self._of_claim.pop(claim, {})
         for device in before:
-            self._held[device].pop(claim)
+            self._release(device, claim)
         now = _holdings(new) if new is not None else {}
         if now:
             self._of_claim[claim] = now
         for device, results in now.items():
-            self._held.setdefault(device, {})[claim] = results
+            self._held.setdefault(device[:2], {}).setdefault(device, {})[claim] = results
         for device, results in now.items():
             if results != before.get(device):
                 yield from self._check(revision, device)
         if now.keys() - before.keys():
             yield from self._check_counters(revision, now)
 
+    def _release(self, device: DeviceID, claim: str) -> None:
+        in_pool = self._held[device[:2]]
+        del in_pool[device][claim]
+        if not in_pool[device]:
+            del in_pool[device]
+
     def _check(self, revision: int, device: DeviceID) -> Iterator[Violation]:
-        holders = self._held[device]
+        holders = self._held[device[:2]][device]
         name = "/".join(device)
         published = self._devices.get(device)
         results = [result for each in holders.values() for result in each]
@@ -81,7 +88,7 @@ class DeviceRule:
             yield from self._check_capacity(revision, device, published)
 
     def _check_capacity(self, revision: int, device: DeviceID, published: Device) -> Iterator[Violation]:
-        holders = self._held[device]
+        holders = self._held[device[:2]][device]
         offered = {_plain(name, device[0]): each.value.nanos for name, each in published.capacity.items()}
         consumed: dict[str, int] = {}
         for result in (result for each in holders.values() for result in each):
@@ -102,8 +109,10 @@ class DeviceRule:
         }
         drawn: dict[CounterID, int] = {}
         drawing: dict[CounterID, set[str]] = {}
-        for device, holders in self._held.items():
-            published = self._devices.get(device) if holders else None
+        pools = {counter_set[:2] for counter_set in touched}
+        in_pools = (held for pool in sorted(pools) for held in self._held[pool].items())
+        for device, holders in in_pools:
+            published = self._devices.get(device)
             for draws in published.consumes_counters if published is not None else ():
                 if (device[0], device[1], draws.counter_set) in touched:
                     for name, counter in draws.counters.items():

@@ -67,7 +67,7 @@ class LedgerRule:
         node = pod.spec.node_name
         ledger.add(node, PodRef.of(pod), demand)
         # A node that shrank or left breaks no promise; only a pod added beyond its allocatable does.
-        if was_there or not any(each.name == node for each in ledger):
+        if was_there or not ledger.has_node(node):
             return
         for short in ledger.nodes[node].overcommitted():
             if rule == "bound-over-allocatable":
