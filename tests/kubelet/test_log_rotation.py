@@ -12,10 +12,11 @@ import pytest
 
 from dray.clock import RealClock
 from dray.kubelet import log_files
-from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log, read_times, times_file
+from dray.kubelet.log_files import LineTimes, LogRequest, LogTimesWriter, read_log, read_times, times_file
 from dray.kubelet.runtime.log_writer import RotatingLog, full_files
 from dray.kubelet.runtime.process import LogLimits, ProcessRuntime
 from dray.kubelet.runtime.process_terminals import HeldTerminal
+from tests.effort import counted_steps
 from tests.kubelet.test_process_runtime import POD, a_spec, start
 from tests.waiting import eventually, let_others_run
 
@@ -77,15 +78,34 @@ def test_another_writer_goes_on_where_the_last_one_was(tmp_path):
     assert (tmp_path / "0.log.3").read_bytes() == b"three\n"
 
 
-def test_a_long_list_of_times_counts_too(tmp_path):
+@pytest.mark.parametrize(("max_bytes", "files"), [(113, ["0.log", "0.log.1"]), (114, ["0.log", "0.times"])])
+def test_a_long_list_of_times_counts_too(tmp_path, max_bytes, files):
     """A line a moment, for days, would make the list longer than the log."""
     path = tmp_path / "0.log"
-    log = RotatingLog(str(path), 800, 5)
+    log = RotatingLog(str(path), max_bytes, 5)
     log.write(b"a\n")
     times_file(path).write_text("2 1700000000000000000\n" * 5)
     log.write(b"b\n")
-    assert names(tmp_path) == ["0.log", "0.log.1"]
-    assert path.read_bytes() == b"b\n"
+    assert names(tmp_path) == files
+    assert path.read_bytes().endswith(b"b\n")
+
+
+async def test_a_log_of_many_moments_goes_on_when_its_bytes_are_used(tmp_path):
+    """As in Kubernetes, where the time stands before each line."""
+    path = tmp_path / "0.log"
+    log, times = RotatingLog(str(path), 4000, 5), LogTimesWriter()
+    times.follow(path)
+    used = 0
+    for number in range(1000):
+        log.write(b"tick\n")
+        if full_files(str(path)):
+            break
+        os.utime(path, ns=(10**18 + number, 10**18 + number))
+        times.look_at(path)
+        used = path.stat().st_size + times_file(path).stat().st_size
+    times.close()
+    # Of the last line the time came behind it.
+    assert abs(used - 4000) < log_files.LONGEST_TIME
 
 
 @pytest.mark.parametrize(("max_bytes", "max_files"), [(0, 5), (10, 1)])
@@ -192,10 +212,44 @@ async def test_a_list_of_times_is_read_again_only_when_it_has_changed(tmp_path, 
     path.write_bytes(b"\n" * 5000)
     times_file(path).write_text("10 1\n")
     reads = []
-    read = log_files.read_times
-    monkeypatch.setattr(log_files, "read_times", lambda path: reads.append(path) or read(path))
+    read = log_files._read_on
+    monkeypatch.setattr(log_files, "_read_on", lambda *of: reads.append(of) or read(*of))
     assert (await content(path, timestamps=True)).count(b"\n") == 5000
     assert len(reads) == 1
+
+
+async def test_of_a_list_of_times_that_grows_only_the_new_lines_are_read(tmp_path):
+    path = tmp_path / "0.log"
+    path.touch()
+
+    def steps_to_follow(count):
+        times_file(path).unlink(missing_ok=True)
+        with path.open("rb") as file, times_file(path).open("a") as recorded:
+            times = LineTimes(path, file)
+            with counted_steps() as steps:
+                for number in range(count):
+                    print(2 * number + 2, number, file=recorded, flush=True)
+                    assert times.at(2 * number) == number
+            return steps.taken
+
+    assert steps_to_follow(400) < 2.3 * steps_to_follow(200)
+
+
+async def test_an_agent_that_starts_again_goes_on_with_the_list_of_times(tmp_path):
+    path = tmp_path / "0.log"
+    path.write_bytes(b"1\n2\n")
+    times_file(path).write_text("2 5\n4 6\n")
+    os.utime(path, ns=(9, 9))
+    times = LogTimesWriter()
+    times.follow(path)
+    times.look_at(path)
+    assert read_times(path) == [(2, 5), (4, 6)]
+    with path.open("ab") as file:
+        file.write(b"3\n")
+    os.utime(path, ns=(9, 9))
+    times.look_at(path)
+    times.close()
+    assert read_times(path) == [(2, 5), (4, 6), (6, 9)]
 
 
 # --- containers

@@ -25,6 +25,8 @@ from dray.kubelet.runtime.log_writer import full_files, times_path
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.2
+# Two numbers of 64 bits with what is between and behind them.
+LONGEST_TIME = 42
 
 
 def times_file(path: Path) -> Path:
@@ -41,8 +43,7 @@ class LogTimesWriter:
 
     def follow(self, path: Path) -> None:
         """Starts to record a file. Output from before counts as written at the file's last write."""
-        known = read_times(path)
-        self._sizes[path] = (_inode(path), known[-1][0] if known else 0)
+        self._sizes[path] = (_inode(path), _recorded_size(path))
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_for_ever(), name="times of log lines")
 
@@ -82,20 +83,41 @@ def _inode(path: Path) -> int:
         return 0
 
 
+def _recorded_size(path: Path) -> int:
+    """From the end of the list alone: it may be longer than the log."""
+    try:
+        with times_file(path).open("rb") as file:
+            file.seek(max(0, file.seek(0, SEEK_END) - 2 * LONGEST_TIME))
+            *_, last = file.read().splitlines() or [b""]
+    except OSError:
+        return 0
+    size = last.partition(b" ")[0]
+    return int(size) if size.isdigit() else 0
+
+
 def read_times(path: Path) -> list[tuple[int, int]]:
     """(size, time in ns), growing: what comes before a smaller size was recorded of the file before this one."""
-    try:
-        lines = times_file(path).read_text().splitlines()
-    except OSError:
-        return []
     found: list[tuple[int, int]] = []
-    for line in lines:
-        size, _, time_ns = line.partition(" ")
-        if size.isdecimal() and time_ns.isdecimal():
+    _read_on(path, 0, found)
+    return found
+
+
+def _read_on(path: Path, offset: int, found: list[tuple[int, int]]) -> int:
+    """Adds what stands from `offset` on to `found`, and returns where the next line begins."""
+    try:
+        with times_file(path).open("rb") as file:
+            file.seek(offset)
+            content = file.read()
+    except OSError:
+        return offset
+    lines, end, _ = content.rpartition(b"\n")
+    for line in lines.splitlines():
+        size, _, time_ns = line.partition(b" ")
+        if size.isdigit() and time_ns.isdigit():
             if found and int(size) < found[-1][0]:
                 found.clear()
             found.append((int(size), int(time_ns)))
-    return found
+    return offset + len(lines) + len(end)
 
 
 class LineTimes:
@@ -105,23 +127,23 @@ class LineTimes:
         self._path = path
         self._file = file
         self._times: list[tuple[int, int]] = []
-        self._length = -1
+        self._length = 0
 
     def at(self, offset: int) -> int:
         """When the byte at `offset` was written, in ns."""
         if not self._times or self._times[-1][0] <= offset:
-            self._read_again()
+            self.read_on()
         index = bisect_right(self._times, offset, key=lambda each: each[0])
         return self._times[index][1] if index < len(self._times) else os.fstat(self._file.fileno()).st_mtime_ns
 
-    def _read_again(self) -> None:
-        """Only a list that has changed, as there may be thousands of lines behind its end; never that of the file that came after this one."""
+    def read_on(self) -> None:
+        """Only what was added to the list, as there may be thousands of lines behind its end; never that of the file that came after this one."""
         try:
             length = times_file(self._path).stat().st_size
         except OSError:
             return
-        if length != self._length and _inode(self._path) == os.fstat(self._file.fileno()).st_ino:
-            self._times, self._length = read_times(self._path), length
+        if length > self._length and _inode(self._path) == os.fstat(self._file.fileno()).st_ino:
+            self._length = _read_on(self._path, self._length, self._times)
 
 
 FOLLOW_EVERY_S = 0.2
@@ -289,6 +311,8 @@ async def _raw_lines(chunks: AsyncIterator[bytes], offset: int) -> AsyncIterator
 
 
 async def _plain_lines(lines: AsyncIterator[tuple[int, bytes]], times: LineTimes) -> AsyncIterator[_Line]:
+    # There may be hundreds of thousands.
+    await asyncio.to_thread(times.read_on)
     async for offset, text in lines:
         yield _Line(times.at(offset), text)
 

@@ -9,8 +9,6 @@ import os
 import sys
 
 PIECE = 64 * 1024
-# Of the size of a log file: how long the list of its times may get. A line a moment, for days, makes the list longer than the log.
-TIMES_PART = 8
 
 
 def times_path(log_path: str) -> str:
@@ -29,7 +27,10 @@ def full_files(log_path: str) -> list[str]:
 
 
 class RotatingLog:
-    """At most `max_files` files of `max_bytes` each; a negative size is none. The newest has the log's own name, full ones a number behind it."""
+    """At most `max_files` files of `max_bytes` each; a negative size is none. The newest has the log's own name, full ones a number behind it.
+
+    The times of the lines count too, as in Kubernetes, where they stand in the log itself: a line a moment, for days, has more of them than text.
+    """
 
     def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
         self._path = path
@@ -55,17 +56,19 @@ class RotatingLog:
     def _fitting(self, data: bytes) -> int:
         if self._max_bytes < 0:
             return len(data)
-        room = 0 if self._has_many_times() else max(0, self._max_bytes - self._size)
+        room = max(0, self._max_bytes - self._size - self._size_of_times())
         if len(data) <= room:
             return len(data)
         lines = data.rfind(b"\n", 0, room) + 1
         return lines or (0 if self._size and self._ends_with_line else room)
 
-    def _has_many_times(self) -> bool:
+    def _size_of_times(self) -> int:
+        if not self._size:
+            return 0
         try:
-            return os.stat(times_path(self._path)).st_size > self._max_bytes // TIMES_PART and self._size > 0
+            return os.stat(times_path(self._path)).st_size
         except OSError:
-            return False
+            return 0
 
     def _open(self) -> None:
         if self._file != -1:
