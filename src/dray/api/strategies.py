@@ -317,20 +317,24 @@ DECISIONS = ("Approved", "Denied")
 
 
 def certificate_status(new: Document, old: Document, setting: Setting) -> Document:
-    """The signer's part of the status; whether the request is approved is said at /approval."""
+    """The signer's part of the status; decisions keep what the approver said of them."""
     status_only(new, old, setting)
-    status = dict(new.get("status") or {})
-    conditions = [entry for entry in status.get("conditions") or () if entry.get("type") not in DECISIONS]
-    decided = [entry for entry in _conditions(old) if entry.get("type") in DECISIONS]
-    new["status"] = {**status, "conditions": _dated(decided + conditions, setting.now)}
+    conditions, before = _conditions(new), _conditions(old)
+    for kind in DECISIONS:
+        places = [i for i, entry in enumerate(conditions) if entry.get("type") == kind]
+        kept = [entry for entry in before if entry.get("type") == kind]
+        if len(places) == len(kept):
+            for i, entry in zip(places, kept, strict=True):
+                conditions[i] = entry
+    new["status"] = {**(new.get("status") or {}), "conditions": _dated(conditions, before, setting.now)}
     return new
 
 
 def certificate_approval(new: Document, old: Document, setting: Setting) -> Document:
     """/approval decides: of what was sent it takes the conditions."""
-    status = {**(old.get("status") or {}), "conditions": _dated(_conditions(new), setting.now)}
+    conditions = _dated(_conditions(new), _conditions(old), setting.now)
     status_only(new, old, setting)
-    new["status"] = status
+    new["status"] = {**(old.get("status") or {}), "conditions": conditions}
     return new
 
 
@@ -338,12 +342,18 @@ def _conditions(document: Document) -> list[Document]:
     return list((document.get("status") or {}).get("conditions") or ())
 
 
-def _dated(conditions: list[Document], now: str) -> list[Document]:
+def _dated(conditions: list[Document], before: list[Document], now: str) -> list[Document]:
+    """With the times that nobody sent: of the same condition with the same status the transition is that of the first of them."""
+    transitions: dict[tuple[Any, Any], str] = {}
+    for entry in before:
+        if since := entry.get("lastTransitionTime"):
+            transitions.setdefault((entry.get("type"), entry.get("status")), since)
     return [
         {
             **entry,
             "lastUpdateTime": entry.get("lastUpdateTime") or now,
-            "lastTransitionTime": entry.get("lastTransitionTime") or now,
+            "lastTransitionTime": entry.get("lastTransitionTime")
+            or transitions.get((entry.get("type"), entry.get("status")), now),
         }
         for entry in conditions
     ]

@@ -111,7 +111,7 @@ _CHECKS: dict[str, Check] = {
     "CronJob": _later("jobs", "check_cron_job"),
     "PodTemplate": _pod_template,
     "PodDisruptionBudget": _once(_later("disruption_budgets", "check_budget")),
-    "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_decision")),
+    "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_request")),
     "PersistentVolumeClaim": _without_context(_later("volumes", "check_volume_claim")),
     "StorageClass": _without_context(_later("volumes", "check_storage_class")),
     "RuntimeClass": cluster_kinds.check_runtime_class,
@@ -130,7 +130,7 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
     "Node": lambda new, old, context, errors: core_kinds.check_node_status(new, old, errors),
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors, context),
     "PodGroup": _once(_later("pod_groups", "check_group_status")),
-    "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_decision")),
+    "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_status")),
 }
 
 
@@ -170,6 +170,16 @@ def validate_status_update(new: Document, old: Document, context: ValidationCont
     _check_metadata_update(new, old, context, errors, only_status=True)
     if check := _STATUS_CHECKS.get(kind):
         check(new, old, context, errors)
+    return _as_requested(errors, context)
+
+
+def validate_approval(new: Document, old: Document, context: ValidationContext) -> list[FieldError]:
+    """The field errors of the decision about a CertificateSigningRequest."""
+    from dray.validation.certificate_requests import check_approval
+
+    errors = Errors()
+    _check_metadata_update(new, old, context, errors)
+    check_approval(new, old, errors)
     return _as_requested(errors, context)
 
 

@@ -71,7 +71,13 @@ from dray.apiserver.write.decoding import (
 from dray.apiserver.write.managed_fields import PARTS_OF_PODS, Manager, managed_kind, manager_of, owned_update
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
-from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
+from dray.validation import (
+    ValidationContext,
+    validate_approval,
+    validate_create,
+    validate_status_update,
+    validate_update,
+)
 from dray.validation.warnings import warnings_about
 
 if TYPE_CHECKING:
@@ -603,6 +609,8 @@ def _update_problems(
         return custom.problems(new, old, call.version, endpoint)
     if endpoint == "status":
         return validate_status_update(new, old, context)
+    if endpoint == "approval":
+        return validate_approval(new, old, context)
     if endpoint == "finalize":
         return ()
     if endpoint == "resize":
