@@ -240,6 +240,31 @@ def not_valid(c: Cluster) -> None:
     c.add(gpu_claim("Not_A_Name"))
 
 
+def selected_nowhere(c: Cluster) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["b"]}
+    c.slice["spec"].pop("nodeName")
+    c.slice["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+
+
+def device_of_a_missing_node(c: Cluster) -> None:
+    c.slice["spec"].pop("nodeName")
+    c.slice["spec"]["perDeviceNodeSelection"] = True
+    for device, node in zip(c.devices, ("node-1", "node-9"), strict=True):
+        device["nodeName"] = node
+
+
+def crashing(c: Cluster) -> None:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container=c"}
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "reading flags\nbad flag -x\n"}}
+    row = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 4}
+    c.pod["spec"]["nodeName"] = "node-1"
+    c.pod["status"] = {
+        "phase": "Running",
+        "containerStatuses": [{**row, "state": {"waiting": waiting}, "lastState": ended}],
+    }
+    held(c.claim, "gpu-0", pod="train")
+
+
 Trap = Callable[[Cluster], None]
 TRAPS: list[tuple[Trap, str, str, str]] = [
     (stuck_finalizer, "stuck-finalizer", "claim default/gone", "example.com/cleanup"),
@@ -253,6 +278,19 @@ TRAPS: list[tuple[Trap, str, str, str]] = [
     (unready, "device-not-ready", "claim default/taken", "too hot"),
     (missing_class, "missing-class", "claim default/train-gpu", "one of: gpu"),
     (missing_node, "slice-of-missing-node", "slice node-8-gpus", "node-8, which is gone"),
+    (
+        selected_nowhere,
+        "slice-of-no-node",
+        "slice node-1-gpus",
+        "has 2 devices that no node can reach: node selector zone In b",
+    ),
+    (
+        device_of_a_missing_node,
+        "slice-of-no-node",
+        "slice node-1-gpus",
+        "1 device that no node can reach: node name node-9",
+    ),
+    (crashing, "container-fails", "pod default/train", "ends again and again with exit code 3; it said bad flag -x"),
     (unready_node, "driver-on-unready-node", "slice node-1-gpus", "node-1 is not ready"),
     (incomplete, "incomplete-pool", f"pool {DRIVER}/node-1", "1 of 2 slices"),
     (invalid, "invalid-pool", f"pool {DRIVER}/node-1", "duplicate device name gpu-0"),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dray.cli.doctor import doctor
 from dray.cli.explain import explain
-from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, held
+from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, gpu_pod, held
 
 LABEL = "resource.kubernetes.io/admin-access"
 
@@ -204,6 +204,69 @@ def test_a_pod_on_its_node(tmp_path: Path, breaks: Callable[[Cluster], None], co
     (found,) = [each for each in findings if each["code"] == "pod-held-up"]
     assert message in found["message"]
     assert "pod-not-started" not in {each["code"] for each in findings}
+
+
+def container_waits(reason: str, message: str, **last_state: Any) -> Callable[[Cluster], None]:
+    def plant(cluster: Cluster) -> None:
+        # What was said about its devices before is over.
+        prepare_fails(cluster)
+        row = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "lastState": last_state}
+        waiting = {"waiting": {"reason": reason, "message": message}}
+        cluster.pod["status"]["containerStatuses"] = [{**row, "state": waiting}]
+
+    return plant
+
+
+def waits_for_volume(cluster: Cluster) -> None:
+    on_its_node(cluster)
+    cluster.add(event("FailedMount", 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'))
+
+
+def pull_backs_off(cluster: Cluster) -> None:
+    container_waits("ImagePullBackOff", 'Back-off pulling image "i"')(cluster)
+    cluster.add(event("Failed", 'Failed to pull image "i": not found'))
+
+
+CONTAINERS: list[tuple[Callable[[Cluster], None], str, str, str]] = [
+    (
+        container_waits("CreateContainerConfigError", 'configmap "nope" not found'),
+        "container-config",
+        'container c does not start: CreateContainerConfigError: configmap "nope" not found',
+        "create what is missing",
+    ),
+    (container_waits("StartError", "no such program"), "container-start", "no such program", "correct the command"),
+    (container_waits("SomethingElse", ""), "container-start", "SomethingElse", "kubectl describe pod/train -n default"),
+    (pull_backs_off, "image-pull", 'Failed to pull image "i": not found', "imagePullSecret"),
+    (
+        container_waits("CrashLoopBackOff", "back-off", terminated={"exitCode": 137, "reason": "OOMKilled"}),
+        "container-fails",
+        "container c ends again and again with exit code 137 (OOMKilled)",
+        "kubectl logs pod/train -n default -c c --previous",
+    ),
+    (waits_for_volume, "volume-mount", 'secret "nope" not found (7 times', "create or correct what the volume names"),
+]
+
+
+@pytest.mark.parametrize(("breaks", "code", "message", "fix"), CONTAINERS)
+def test_a_container_that_does_not_start(
+    tmp_path: Path, breaks: Callable[[Cluster], None], code: str, message: str, fix: str
+) -> None:
+    cluster = Cluster()
+    breaks(cluster)
+    exit_code, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert (exit_code, verdict["code"]) == (1, code)
+    assert message in verdict["message"]
+    assert fix in verdict["fix"]
+    (found,) = [each for each in run(doctor, cluster, tmp_path)[1]["findings"] if each["code"] == "pod-held-up"]
+    assert message in found["message"]
+
+
+def test_a_pod_without_devices_says_what_its_node_agent_says(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod = gpu_pod(claim="")
+    waits_for_volume(cluster)
+    _, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert verdict["code"] == "volume-mount"
 
 
 def test_an_event_of_an_earlier_pod_of_the_same_name_is_not_read(tmp_path: Path) -> None:

@@ -45,6 +45,13 @@ CODES: dict[str, ReasonCode] = {
         "a claim has no devices, or is not reserved for the pod", "delete the pod, and let the scheduler place it"
     ),
     "pod-on-missing-node": ReasonCode("the pod's node is gone", "delete the pod"),
+    "container-config": ReasonCode(
+        "a container names a ConfigMap, a Secret, a key or a user that is not there", "create it, or correct the pod"
+    ),
+    "image-pull": ReasonCode("the image of a container cannot be had", "correct its name, or name an imagePullSecret"),
+    "container-start": ReasonCode("a container cannot be started", "correct its command or its image"),
+    "container-fails": ReasonCode("a container ends again and again", "see its log"),
+    "volume-mount": ReasonCode("a volume of the pod cannot be mounted", "create or correct what the volume names"),
     # --- the pod's claims
     "claim-missing": ReasonCode(
         "a claim that the pod names does not exist",

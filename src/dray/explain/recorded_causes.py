@@ -42,7 +42,7 @@ def why_no_claim(world: ClusterObjects, pod: Pod, entry: PodResourceClaim) -> Re
     if event is None:
         return None
     code = "quota-exceeded" if "exceeded quota" in event.message else "claim-not-created"
-    return RecordedCause(code, f"the claim controller says{_when(event)}: {event.message}", "do what its message says")
+    return RecordedCause(code, f"the claim controller says{when(event)}: {event.message}", "do what its message says")
 
 
 def _without_admin_label(
@@ -124,11 +124,7 @@ def _said(condition: Condition) -> str:
 
 
 def why_not_prepared(world: ClusterObjects, pod: Pod) -> RecordedCause | None:
-    """What the node agent says about the pod's devices, unless the node agent itself is silent."""
-    node = world.nodes_by_name.get(pod.spec.node_name)
-    silent = _not_ready(node) if node is not None else None
-    if silent is not None:
-        return silent
+    """What the node agent says about the pod's devices."""
     event = last_event(world, pod, FAILED_PREPARE)
     if event is None:
         return None
@@ -139,17 +135,17 @@ def why_not_prepared(world: ClusterObjects, pod: Pod) -> RecordedCause | None:
     if unknown is not None:
         return RecordedCause(
             "driver-not-registered",
-            f"driver {unknown[1]} is not registered with the node agent of {pod.spec.node_name}{_when(event)}",
+            f"driver {unknown[1]} is not registered with the node agent of {pod.spec.node_name}{when(event)}",
             f"start driver {unknown[1]} on node {pod.spec.node_name}, and see its log for the registration",
         )
     return RecordedCause(
         "prepare-failed",
-        f"preparing its devices on node {pod.spec.node_name} fails{_when(event)}: {said}",
+        f"preparing its devices on node {pod.spec.node_name} fails{when(event)}: {said}",
         f"see the log of the driver on node {pod.spec.node_name}",
     )
 
 
-def _not_ready(node: Node) -> RecordedCause | None:
+def not_ready(node: Node) -> RecordedCause | None:
     ready = next((row for row in node.status.conditions if row.type == "Ready"), None)
     if ready is None or ready.status == "True":
         return None
@@ -179,7 +175,7 @@ def _time(event: Event) -> str:
     return series or event.last_timestamp or event.event_time or event.first_timestamp or ""
 
 
-def _when(event: Event) -> str:
+def when(event: Event) -> str:
     times = event.series.count if event.series is not None else event.count
     said = [f"{times} times" if times > 1 else "", f"last at {_time(event)}" if _time(event) else ""]
     return f" ({', '.join(part for part in said if part)})" if any(said) else ""

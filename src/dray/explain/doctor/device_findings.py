@@ -19,6 +19,7 @@ from dray.explain.doctor.finding import (
     named,
     warning,
 )
+from dray.explain.unreachable_slices import unreachable_slices
 
 
 def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
@@ -48,6 +49,11 @@ def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 def _is_down(node: Node) -> bool:
     return any(row.type == "Ready" and row.status != "True" for row in node.status.conditions)
+
+
+def slices_of_no_node(e: CheckedCluster) -> Iterator[DoctorFinding]:
+    for found in unreachable_slices(e.world):
+        yield error("slice-of-no-node", named(found.slice), found.message, found.fix)
 
 
 def pools(e: CheckedCluster) -> Iterator[DoctorFinding]:
@@ -176,4 +182,4 @@ def gates(e: CheckedCluster) -> Iterator[DoctorFinding]:
                 )
 
 
-DEVICE_CHECKS = (dead_drivers, pools, old_generations, classes, taint_rules, shared_capacity, gates)
+DEVICE_CHECKS = (dead_drivers, slices_of_no_node, pools, old_generations, classes, taint_rules, shared_capacity, gates)

@@ -10,6 +10,7 @@ from dray.api.dra.claim_users import may_use
 from dray.api.dra.pod_claims import ClaimSource, PodClaim, claim_names, claims_of_pod, entries_without_claim
 from dray.api.dra.pod_phase import is_active, is_bound, is_finished, is_on_node
 from dray.explain.cluster_objects import Meant, meant_by_claim, meant_by_template
+from dray.explain.container_causes import waiting_containers, why_containers_wait
 from dray.explain.doctor.finding import (
     CheckedCluster,
     DoctorFinding,
@@ -18,7 +19,7 @@ from dray.explain.doctor.finding import (
     named,
     warning,
 )
-from dray.explain.recorded_causes import unready_devices, why_no_claim, why_not_prepared
+from dray.explain.recorded_causes import RecordedCause, not_ready, unready_devices, why_no_claim, why_not_prepared
 
 
 def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
@@ -94,7 +95,7 @@ def unserved_pods(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 
 def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
-    """On a node with all their devices, but still pending: the drivers have not prepared them."""
+    """On a node with all their devices, but still pending: the node agent says why, or else the drivers have not prepared them."""
     for pod in e.world.pods:
         node = pod.spec.node_name
         if node not in e.world.nodes_by_name or pod.status.phase != "Pending":
@@ -102,13 +103,13 @@ def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
         if pod.metadata.deletion_timestamp is not None:
             continue
         drivers = _drivers_of(e, pod)
-        if not drivers:
-            continue
         silent = sorted(drivers - e.drivers_on(node))
-        cause = why_not_prepared(e.world, pod)
+        cause = _why_not_started(e, pod)
         if cause is not None:
             said = f"is on node {node} and has not started: {cause.message}"
             yield error("pod-held-up", named(pod), said, cause.fix, cause.code)
+        elif not drivers:
+            continue
         elif silent:
             yield error(
                 "dead-driver",
@@ -123,6 +124,26 @@ def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
                 f"is on node {node} with its devices, and has not started",
                 f"see what {_drivers(sorted(drivers))} says: kubectl describe {kubectl_name(pod)}",
             )
+
+
+def _why_not_started(e: CheckedCluster, pod: Pod) -> RecordedCause | None:
+    """A container that was tried has its devices, whatever was said about them before; a silent node says nothing that is true now."""
+    tried = next(waiting_containers(pod), None)
+    return (
+        not_ready(e.world.nodes_by_name[pod.spec.node_name])
+        or (why_containers_wait(e.world, pod) if tried is not None else None)
+        or why_not_prepared(e.world, pod)
+        or why_containers_wait(e.world, pod)
+    )
+
+
+def failing_containers(e: CheckedCluster) -> Iterator[DoctorFinding]:
+    """Of pods that run: a container that ends is started again, later each time."""
+    for pod in e.world.pods:
+        if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None:
+            continue
+        if next(waiting_containers(pod), None) is not None and (cause := why_containers_wait(e.world, pod)) is not None:
+            yield warning("container-fails", named(pod), f"runs, but {cause.message}", cause.fix, cause.code)
 
 
 def pods_waiting_for_devices(e: CheckedCluster) -> Iterator[DoctorFinding]:
@@ -188,4 +209,4 @@ def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 # Of pods that have a node and do not run.
 START_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes)
-POD_CHECKS = (*START_CHECKS, pods_waiting_for_devices, overcommitted_nodes)
+POD_CHECKS = (*START_CHECKS, failing_containers, pods_waiting_for_devices, overcommitted_nodes)
