@@ -108,7 +108,7 @@ def test_a_waiting_pod_is_explained_without_what_only_other_questions_need(tmp_p
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
     found = modules_of_command("explain", "pod/train", "-f", str(file), code=1)
-    assert "dray.sim.rehearsals" in found
+    assert "dray.sim.pod_explanation.rehearsals" in found
     assert not loaded(found, ("dray.apiserver", "dray.store", "dray.explain.doctor", "importlib.metadata"))
 
 

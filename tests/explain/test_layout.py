@@ -19,8 +19,7 @@ from click.testing import CliRunner, Result
 from dray.cli.explain import explain
 from dray.explain.dump import Dump, add_document
 from dray.explain.pod_text import text_of
-from dray.sim import pod_explanation
-from dray.sim.pod_explanation import explain_pod
+from dray.sim.pod_explanation import explain_pod, explained_cluster
 from tests.explain.manifests import Cluster, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice
 
 
@@ -77,9 +76,9 @@ def test_all_waiting_pods_by_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "  ... and 3 more" in result.output
     assert "1 pod: scheduling-gates" in result.output
     made = []
-    original = pod_explanation.Simulation
+    original = explained_cluster.Simulation
     monkeypatch.setattr(
-        pod_explanation, "Simulation", lambda *given, **more: made.append(1) or original(*given, **more)
+        explained_cluster, "Simulation", lambda *given, **more: made.append(1) or original(*given, **more)
     )
     documents = json.loads(invoked(cluster, tmp_path, "--all", "-o", "json").stdout)
     assert len(documents) == 9

@@ -13,5 +13,5 @@
 
 `verdicts` has the explanation of a pod as values, `pod_text` the same as text, `reason_codes` every stable reason code with its meaning. What devices a
 pod gets is decided in `dray.allocator`, what a node has left in `dray.accounting`; which node filter said no comes in from the
-scheduler (`dray.sim.pod_explanation` puts the two together, and `dray.sim.rehearsals` tries each change before it is told). Nothing here reads a clock, a file or a network.
+scheduler (`dray.sim.pod_explanation` puts the two together, and its `rehearsals` tries each change before it is told). Nothing here reads a clock, a file or a network.
 """

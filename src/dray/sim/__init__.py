@@ -6,6 +6,7 @@ through a pipe (`pipe_server`). `nodes` adds the nodes of `node_pools`: agents w
 `bench` measures whole clusters.
 
 Offline, `simulation` runs the real scheduler over a copy of a cluster's objects (`memory_cluster`) on simulated time, after
-`admitted_pods` has prepared the pods as admission and controllers do. `pod_explanation` asks it why a pod waits (`node_refusals` adds
-the details of each filter, and `rehearsals` tries what would help; `live_explanation` asks about a running cluster), `node_templates` and `autoscaling` add nodes, and `reports` shows the results.
+`admitted_pods` has prepared the pods as admission and controllers do. `pod_explanation` asks it why a pod waits and tries what would
+help; `live_explanation` does that for a pod of a running cluster, and `waiting_causes` for all pods of a simulation. `node_templates`
+and `autoscaling` add nodes, and `reports` shows the results.
 """
