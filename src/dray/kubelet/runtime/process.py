@@ -2,6 +2,7 @@
 
 A container without a command is a placeholder that stays up. Each other one has a small program beside it that writes its output to
 the log file (`log_writer.py`), and its exit code goes to a file, so containers outlive a restart of the agent and are found again.
+A container is held back until its state file is written, and ends unbegun if the agent ends before.
 """
 
 from __future__ import annotations
@@ -76,6 +77,9 @@ def joined_lists(environment: Mapping[str, str]) -> dict[str, str]:
 
 log = logging.getLogger(__name__)
 
+# Waits for a line before anything of the container begins. An agent that ends before it has written down what it started lets go of the
+# other end of the pipe, and the container ends unbegun. The pipe takes the place of the errors, which need no descriptor of their own.
+_HOLD = ("/bin/sh", "-c", 'read -r _ <&2 || exit 137; exec 2>&1; exec "$@"', "sh")
 # Runs the command, leaves its exit code in a file, and passes the code on. The traps keep the shell alive until then.
 _SUPERVISE = 'trap : TERM INT HUP; "$@"; code=$?; echo $code > "$DRAY_EXIT_FILE"; exit $code'
 # Programs that stand between the supervising shell and an isolated command.
@@ -267,9 +271,6 @@ class ProcessRuntime(RuntimeWithoutImages):
         cpuset_file = self._placed(pod, spec)
         terminal = self._terminal_of(spec)
         waiting = self._spawn(pod, spec, folder, terminal, cpuset_file)
-        if self._isolation is not None:
-            await _run_hooks_inside(waiting, hooks, _oci_state(id_, folder, "created"))
-        waiting.become()
         pid = waiting.pid
         state: dict[str, Any] = {
             "pid": pid,
@@ -279,10 +280,19 @@ class ProcessRuntime(RuntimeWithoutImages):
             "id": id_,
             "log": str(spec.log_path),
             "logWriter": [waiting.log_writer, _start_time(waiting.log_writer)],
+            "place": self._place_of(pod, spec, cpuset_file),
         }
-        self._confine(pod, spec, pid)
-        state["place"] = self._place_of(pod, spec, cpuset_file)
-        _write_state(folder, state)
+        try:
+            self._confine(pod, spec, pid)
+            _write_state(folder, state)
+            waiting.begin()
+            if self._isolation is not None:
+                await _run_hooks_inside(waiting, hooks, _oci_state(id_, folder, "created"))
+        except BaseException:
+            waiting.end()
+            _state_file(folder).unlink(missing_ok=True)
+            raise
+        waiting.become()
         poststart = [hook for hook in spec.edits.hooks if hook.hook_name == "poststart"]
         await _run_hooks(poststart, _oci_state(id_, folder, "running", pid))
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
@@ -341,14 +351,16 @@ class ProcessRuntime(RuntimeWithoutImages):
         argv = ["/bin/sh", "-c", _SUPERVISE, "sh", *start.command]
         if mounts:
             argv = _with_mounts(argv, mounts)
-        told, tell = os.pipe()
-        with open(told, "rb"), self._output(spec, terminal) as (output, log_writer):
+        with contextlib.ExitStack() as in_vain, contextlib.ExitStack() as theirs:
+            held, let_go = _pipe(theirs, in_vain)
+            told, tell = _pipe(theirs, in_vain)
+            output, log_writer = theirs.enter_context(self._output(spec, terminal))
             try:
                 process = subprocess.Popen(
-                    [*argv, str(told)] if start.told else argv,
+                    [*_HOLD, *argv, str(told)] if start.told else [*_HOLD, *argv],
                     stdin=terminal.theirs if terminal is not None else subprocess.DEVNULL,
                     stdout=output,
-                    stderr=output,
+                    stderr=held,
                     cwd=start.working_dir,
                     env={**start.environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
                     start_new_session=True,
@@ -356,14 +368,14 @@ class ProcessRuntime(RuntimeWithoutImages):
                     preexec_fn=_begin_with(set() if cpuset_file else _usable_cpus(spec), cpuset_file, terminal),
                 )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                os.close(tell)
                 if terminal is not None:
                     terminal.close()
                 raise _start_error(f"{spec.command[0]}: {error}") from error
             finally:
                 if terminal is not None:
                     terminal.started()
-            return _WaitingProcess(process.pid, tell, start.told, log_writer)
+            in_vain.pop_all()
+            return _WaitingProcess(process.pid, let_go, tell, start.told, log_writer)
 
     @contextlib.contextmanager
     def _output(self, spec: ContainerSpec, terminal: HeldTerminal | None) -> Iterator[tuple[int, int]]:
@@ -507,18 +519,26 @@ class ProcessRuntime(RuntimeWithoutImages):
 
 @dataclass(frozen=True, slots=True)
 class _WaitingProcess:
-    """A process that waits in its namespaces until it is told what to become; without isolation it does not wait."""
+    """A process that is held back until it may begin, and then waits in its namespaces until it is told what to become; without isolation
+    it does not wait there."""
 
     pid: int
+    let_go: int
     tell: int
     told: bytes
     log_writer: int
 
+    def begin(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.let_go, b"\n")
+
     def become(self) -> None:
+        os.close(self.let_go)
         with open(self.tell, "wb") as pipe, contextlib.suppress(BrokenPipeError):
             pipe.write(self.told)
 
     def end(self) -> None:
+        os.close(self.let_go)
         os.close(self.tell)
         _signal_group(self.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -575,6 +595,13 @@ class _Start:
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
+
+
+def _pipe(of_reader: contextlib.ExitStack, of_writer: contextlib.ExitStack) -> tuple[int, int]:
+    reads, writes = os.pipe()
+    of_reader.callback(os.close, reads)
+    of_writer.callback(os.close, writes)
+    return reads, writes
 
 
 def _environment(spec: ContainerSpec) -> dict[str, str]:
@@ -741,11 +768,7 @@ async def _run_hooks_inside(waiting: _WaitingProcess, hooks: Sequence[Hook], sta
 
     Without hooks, too, the container has started only when its namespaces are there: further commands run in them.
     """
-    try:
-        await _run_hooks(hooks, state | {"pid": await waiting.inner_pid()})
-    except BaseException:
-        waiting.end()
-        raise
+    await _run_hooks(hooks, state | {"pid": await waiting.inner_pid()})
 
 
 async def _run_hook(hook: Hook, state: Mapping[str, Any]) -> None:
