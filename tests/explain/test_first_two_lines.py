@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from dray.cli.explain import explain
 from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_pod, held
+from tests.explain.test_doctor import selected_nowhere
 from tests.explain.test_recorded_causes import (
     exceeded_quota,
     from_template,
@@ -248,6 +249,11 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
         "create claim template one in namespace default, or the pod in namespace ml",
     ),
     (a_cordoned_node, "cordoned", "kubectl uncordon node-1"),
+    (
+        selected_nowhere,
+        "none exist",
+        "slice node-1-gpus has 2 devices that no node can reach: node selector zone In b matches none; label the nodes",
+    ),
 ]
 
 

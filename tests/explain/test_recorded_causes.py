@@ -269,6 +269,63 @@ def test_a_pod_without_devices_says_what_its_node_agent_says(tmp_path: Path) -> 
     assert verdict["code"] == "volume-mount"
 
 
+UNSCHEDULABLE = (
+    "0/1 nodes are available: {}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+)
+VOLUMES = [
+    ('persistentvolumeclaim "data" not found', "create that PersistentVolumeClaim in namespace default"),
+    ("pod has unbound immediate PersistentVolumeClaims", "kubectl describe pvc -n default"),
+    ("1 node(s) didn't find available persistent volumes to bind", "create a PersistentVolume"),
+    ("1 node(s) didn't match PersistentVolume's node affinity", "kubectl get pv -o yaml"),
+    ("1 node(s) had volume node affinity conflict", "kubectl get pv -o yaml"),
+    ('waiting for ephemeral volume controller to create the persistentvolumeclaim "a-b"', "controller manager"),
+    (
+        'persistentvolumeclaim "data" bound to non-existent persistentvolume "pv-1"',
+        "create that PersistentVolume again",
+    ),
+]
+
+
+def said_by_scheduler(cluster: Cluster, clause: str) -> None:
+    row = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": UNSCHEDULABLE.format(clause),
+    }
+    cluster.pod["status"] = {"phase": "Pending", "conditions": [row]}
+
+
+@pytest.mark.parametrize(("clause", "fix"), VOLUMES)
+def test_a_pod_that_waits_for_its_volumes(tmp_path: Path, clause: str, fix: str) -> None:
+    """The devices are free: what the scheduler says of volumes is all that is in the way."""
+    cluster = Cluster()
+    said_by_scheduler(cluster, clause)
+    exit_code, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert (exit_code, verdict["code"]) == (1, "volumes")
+    assert clause.removeprefix("1 ") in verdict["message"]
+    assert fix in verdict["fix"]
+    (found,) = run(doctor, cluster, tmp_path)[1]["findings"]
+    assert found["code"] == "pod-waits"
+    assert clause.removeprefix("1 ") in found["message"]
+
+
+def test_devices_come_before_volumes(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    said_by_scheduler(cluster, "pod has unbound immediate PersistentVolumeClaims")
+    _, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert verdict["code"] == "too-few-devices"
+    assert "the scheduler says of its volumes: pod has unbound immediate PersistentVolumeClaims" in verdict["notes"]
+
+
+def test_what_the_scheduler_said_of_other_things_is_asked_again(tmp_path: Path) -> None:
+    cluster = Cluster()
+    said_by_scheduler(cluster, "1 Insufficient cpu")
+    exit_code, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert (exit_code, verdict["code"]) == (0, "fits")
+
+
 def test_an_event_of_an_earlier_pod_of_the_same_name_is_not_read(tmp_path: Path) -> None:
     cluster = Cluster()
     prepare_fails(cluster)

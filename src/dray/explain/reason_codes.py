@@ -31,6 +31,7 @@ CODES: dict[str, ReasonCode] = {
         "spec.schedulerName names a scheduler that is not this one",
         "start that scheduler, or create the pod again with another schedulerName",
     ),
+    "volumes": ReasonCode("volumes keep the scheduler from placing the pod", "see its PersistentVolumeClaims"),
     "no-nodes": ReasonCode("the cluster has no nodes", "add nodes"),
     "not-waiting": ReasonCode("the scheduler has nothing to decide", "nothing"),
     "preempted": ReasonCode("a pod of higher priority took its place", "add nodes, or raise its priority"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
-from dray.api.core import Pod
+from dray.api.core import ContainerStatus, Pod
 from dray.api.dra.claim_users import is_reserved_only_for
 from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names_of_entries
@@ -17,6 +17,7 @@ from dray.api.dra.pod_phase import is_finished
 from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects, similar_name
+from dray.explain.container_causes import waiting_containers
 from dray.explain.placement import why_these_devices, why_this_node
 from dray.explain.reason_codes import SCHEDULED
 from dray.explain.request_counts import RequestCounts
@@ -108,7 +109,7 @@ class ExplainedCluster:
             code = (found.cause or found.code) if found.severity == "error" else SCHEDULED
             return replace(_settled(pod, code, f"{where} {found.message}"), fix=found.fix, details=self._devices(pod))
         again = self._as_if_waiting(pod)
-        state = ", ".join([pod.status.phase or "Pending", *_waiting_containers(pod)])
+        state = ", ".join([pod.status.phase or "Pending", *(_waits(row) for row in waiting_containers(pod))])
         return replace(
             _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({state})"),
             details=(f"node: {why_this_node(pod.spec.node_name, again.nodes)}", *self._devices(pod, again.requests)),
@@ -154,15 +155,9 @@ class _PlacedAgain:
     requests: tuple[RequestCounts, ...]
 
 
-# Containers that wait for these are on their way.
-_ON_THE_WAY = ("", "ContainerCreating", "PodInitializing")
-
-
-def _waiting_containers(pod: Pod) -> Iterator[str]:
-    for row in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting = row.state.waiting
-        if waiting is not None and waiting.reason not in _ON_THE_WAY:
-            yield f"container {row.name}: {': '.join(part for part in (waiting.reason, waiting.message) if part)}"
+def _waits(row: ContainerStatus) -> str:
+    assert row.state.waiting is not None
+    return f"container {row.name}: {': '.join(part for part in (row.state.waiting.reason, row.state.waiting.message) if part)}"
 
 
 def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:

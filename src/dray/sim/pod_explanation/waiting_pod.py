@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
@@ -12,7 +13,9 @@ from dray.explain.placement import device_names
 from dray.explain.reason_codes import FITS
 from dray.explain.recorded_causes import RecordedCause
 from dray.explain.request_counts import RequestCounts
+from dray.explain.unreachable_slices import unreachable_slices
 from dray.explain.verdicts import NodeVerdict, PodVerdict
+from dray.explain.volume_causes import why_volumes_wait
 from dray.explain.what_if import CHANGES_OF_CLAIMS, Remedy
 from dray.scheduler.cycle import PreFiltered
 from dray.scheduler.framework.interface import CycleState
@@ -114,6 +117,9 @@ class WaitingPodExplainer:
         namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
         total = len(verdicts)
         fitting = [verdict for verdict in verdicts if verdict.fits]
+        of_volumes = why_volumes_wait(self._pod)
+        if fitting and of_volumes is not None:
+            return replace(self._waits_for(of_volumes), nodes=tuple(verdicts))
         if fitting:
             devices = f" with {device_names(fitting[0].chosen)}" if fitting[0].chosen else ""
             best = f"best {fitting[0].node}" if len(fitting) > 1 else fitting[0].node
@@ -131,11 +137,21 @@ class WaitingPodExplainer:
             name,
             nearest.code,
             headline,
-            fix=remedies.repair(nearest, nodes.kept_for(nearest.node)),
+            fix=remedies.repair(nearest, nodes.kept_for(nearest.node)) or self._slice_of_no_node(nearest),
             helps=tuple(remedy for remedy, _ in helps),
             nodes=tuple(verdicts),
-            notes=(*self._notes(), *self._notes_on_claims(), *self._notes_on_changes(helps)),
+            notes=(
+                *([of_volumes.message] if of_volumes is not None else ()),
+                *self._notes(),
+                *self._notes_on_claims(),
+                *self._notes_on_changes(helps),
+            ),
         )
+
+    def _slice_of_no_node(self, nearest: NodeVerdict) -> str:
+        """Where a node has no devices: those that were published for no node at all may be the ones that are missed."""
+        found = next(unreachable_slices(self._world), None) if nearest.code in ("no-devices", "other-node") else None
+        return f"slice {found.slice.metadata.name} {found.message}; {found.fix}" if found is not None else ""
 
     # --- notes
 
