@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
+from tests.apiserver.certificate_texts import a_certificate, a_request, encoded
 from tests.apiserver.conftest import Client
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 APPROVED, DENIED, FAILED = ({"type": kind, "status": "True"} for kind in ("Approved", "Denied", "Failed"))
-KEY = ec.generate_private_key(ec.SECP256R1())
-
-
-def a_request() -> bytes:
-    return (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([]))
-        .sign(KEY, hashes.SHA256())
-        .public_bytes(Encoding.PEM)
-    )
-
-
-def a_certificate() -> bytes:
-    begin, end = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2024, 2044))
-    builder = x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(x509.Name([])).serial_number(1)
-    builder = builder.public_key(KEY.public_key()).not_valid_before(begin).not_valid_after(end)
-    return builder.sign(KEY, hashes.SHA256()).public_bytes(Encoding.PEM)
-
-
-def encoded(text: bytes) -> str:
-    return base64.b64encode(text).decode()
-
-
 CERTIFICATE = encoded(a_certificate())
 SPEC = {"signerName": "example.com/serving", "request": encoded(a_request()), "usages": ["client auth"]}
 
@@ -91,7 +63,7 @@ async def test_a_decision_is_one_and_stays(server: Client, before: Any, after: A
 
 async def test_a_certificate_and_a_failure_stay(server: Client) -> None:
     assert (await update(server, "status", certificate=CERTIFICATE, conditions=[FAILED])).status == 200
-    for certificate in (encoded(a_certificate()), None):
+    for certificate in (encoded(a_certificate(serial_number=2)), None):
         refused = await update(server, "status", certificate=certificate)
         assert "status.certificate: Forbidden: updates may not modify existing" in refused.body["message"]
     refused = await update(server, "status", conditions=[])

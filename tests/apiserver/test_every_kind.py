@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.apiserver.certificate_texts import a_certificate, a_request, encoded
 from tests.apiserver.conftest import Client
 
 from dray.api.schemas import resource_descriptions
@@ -60,6 +61,9 @@ LEAST: dict[str, Document] = {
     },
     "PodTemplate": {"template": {"spec": _POD}},
     "ControllerRevision": {"revision": 1, "data": {"a": "b"}},
+    "CertificateSigningRequest": {
+        "spec": {"request": encoded(a_request()), "signerName": "example.com/s", "usages": ["any"]},
+    },
     "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
@@ -259,14 +263,15 @@ async def test_an_autoscaler_in_v1_and_v2(server: Client) -> None:
 
 async def test_a_certificate_request_is_approved_then_signed(server: Client) -> None:
     row = by_kind("CertificateSigningRequest")
-    spec = {"request": "eA==", "signerName": "example.com/s", "usages": ["client auth"], "username": "someone else"}
+    request, certificate = encoded(a_request()), encoded(a_certificate())
+    spec = {"request": request, "signerName": "example.com/s", "usages": ["client auth"], "username": "someone else"}
     made = (await server.post(row.path(), _object(row, "", spec=spec))).body
     assert made["spec"]["username"] == "system:apiserver"
     approved = {"type": "Approved", "status": "True", "reason": "Fine", "message": ""}
-    sent = {**made, "status": {"conditions": [approved], "certificate": "eA=="}}
+    sent = {**made, "status": {"conditions": [approved], "certificate": certificate}}
     shown = (await server.send("PUT", f"{row.path(name='one')}/approval", sent)).body
     assert [entry["type"] for entry in shown["status"]["conditions"]] == ["Approved"]
     assert "certificate" not in shown["status"]
-    signed = await server.patch(f"{row.path(name='one')}/status", {"status": {"certificate": "eA==", "conditions": []}})
-    assert signed.body["status"]["certificate"] == "eA=="
+    signed = await server.patch(f"{row.path(name='one')}/status", {"status": {"certificate": certificate}})
+    assert signed.body["status"]["certificate"] == certificate
     assert [entry["type"] for entry in signed.body["status"]["conditions"]] == ["Approved"]

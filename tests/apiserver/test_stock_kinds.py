@@ -286,3 +286,83 @@ async def test_defaults_of_a_csi_driver(server: Client) -> None:
     driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "x"}, "spec": {}}
     answer = await server.post("/apis/storage.k8s.io/v1/csidrivers", driver)
     assert answer.body["spec"]["preventPodSchedulingIfMissing"] is False
+
+
+@pytest.mark.parametrize(
+    ("path", "manifest"),
+    [
+        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {"spec": {"holderIdentity": "me"}}),
+    ],
+)
+async def test_a_put_of_these_kinds_names_the_revision(server: Client, path: str, manifest: dict[str, Any]) -> None:
+    body = {**manifest, "metadata": {"name": "x"}}
+    made = await server.post(path, body)
+    refused = await server.send("PUT", f"{path}/x", body)
+    problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    assert (refused.status, problem in refused.body["message"]) == (422, True)
+    assert (await server.send("PUT", f"{path}/x", made.body)).status == 200
+    assert (await server.patch(f"{path}/x", {"metadata": {"labels": {"a": "b"}}})).status == 200
+
+
+DEPLOYMENT_PATH = "/apis/apps/v1/namespaces/default/deployments"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+
+
+async def test_annotations_of_deployments_and_labels_of_endpoint_slices_count(server: Client) -> None:
+    both = {"labels": {"l": "1"}}, {"annotations": {"a": "1"}}
+    await server.post(DEPLOYMENT_PATH, {"metadata": {"name": "x"}, "spec": SELECTED})
+    await server.post(SLICES, {"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": []})
+    counted = {
+        path: [(await server.patch(f"{path}/x", {"metadata": each})).body["metadata"]["generation"] for each in both]
+        for path in (DEPLOYMENT_PATH, SLICES)
+    }
+    assert counted == {DEPLOYMENT_PATH: [1, 2], SLICES: [2, 2]}
+
+
+async def test_a_status_does_not_bring_labels(server: Client) -> None:
+    await server.post(DEPLOYMENT_PATH, {"metadata": {"name": "x"}, "spec": SELECTED})
+    both = {"metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}}}
+    seen = (await server.patch(f"{DEPLOYMENT_PATH}/x/status", both)).body["metadata"]
+    assert (seen.get("labels"), seen["annotations"], seen["generation"]) == (None, {"a": "1"}, 1)
+    ranges = "/apis/networking.k8s.io/v1/servicecidrs"
+    await server.post(ranges, {"metadata": {"name": "x"}, "spec": {"cidrs": ["10.200.0.0/16"]}})
+    seen = (await server.patch(f"{ranges}/x/status", both)).body["metadata"]
+    assert (seen.get("labels"), seen.get("annotations")) == (None, None)
+
+
+async def test_a_volume_says_since_when_it_is_in_its_phase(server: Client) -> None:
+    path = "/api/v1/persistentvolumes"
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+    made = await server.post(path, {"metadata": {"name": "x"}, "spec": spec})
+    assert made.body["status"] == {
+        "phase": "Pending",
+        "lastPhaseTransitionTime": made.body["metadata"]["creationTimestamp"],
+    }
+    since = {"phase": "Pending", "lastPhaseTransitionTime": "2024-01-01T00:00:00Z"}
+    assert (await server.patch(f"{path}/x/status", {"status": since})).body["status"] == since
+    moved = (await server.patch(f"{path}/x/status", {"status": {"phase": "Available"}})).body["status"]
+    assert moved["lastPhaseTransitionTime"] > since["lastPhaseTransitionTime"]
+
+
+async def test_endpoints_are_deprecated(server: Client) -> None:
+    listed = await server.get("/api/v1/endpoints")
+    assert listed.warnings == ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
+
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+async def test_cells_of_nodes_and_of_kinds_without_columns(server: Client) -> None:
+    info = {"kernelVersion": "6.1", "architecture": "amd64"}
+    await server.post("/api/v1/nodes", {"metadata": {"name": "x"}, "status": {"nodeInfo": info}})
+    (row,) = (await server.get("/api/v1/nodes", accept=TABLE)).body["rows"]
+    assert row["cells"][8] == "6.1 (amd64)"
+    capacities = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+    made = await server.post(capacities, {"metadata": {"name": "x"}, "storageClassName": "s"})
+    table = (await server.get(capacities, accept=TABLE)).body
+    assert [(column["name"], column["type"]) for column in table["columnDefinitions"]] == [
+        ("Name", "string"),
+        ("Created At", "date"),
+    ]
+    assert table["rows"][0]["cells"] == ["x", made.body["metadata"]["creationTimestamp"]]

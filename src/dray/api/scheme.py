@@ -48,6 +48,8 @@ class Version:
     default: bool = True
     deprecated_in: str = ""
     removed_in: str = ""
+    # The kind to use instead of one that stays.
+    replaced_by: str = ""
 
 
 # A row is what it is: compared and hashed by identity, many times for each request.
@@ -136,6 +138,7 @@ _TAINT_RULE_VERSIONS = (
     Version("v1beta2", default=False),
     Version("v1alpha3", default=False),
 )
+_POOL_STATUS_VERSION = Version("v1alpha3", default=False, deprecated_in="1.39", removed_in="1.42")
 _ADMISSION_VERSIONS = (Version("v1"), Version("v1beta1", default=False), Version("v1alpha1", default=False))
 _V1_AND_BETA = (Version("v1"), Version("v1beta1", default=False))
 _LEASE_CANDIDATE_VERSIONS = (Version("v1beta1", default=False), Version("v1alpha2", default=False))
@@ -152,7 +155,7 @@ _CSI_DRIVER_COLUMNS = (
 )
 _API_SERVICE_COLUMNS = (_NAME, Column("Service"), Column("Available"), _AGE)
 # What `kubectl get` prints of a kind for which Kubernetes has no columns.
-_DEFAULT_COLUMNS = (_NAME, Column("Created At"))
+_DEFAULT_COLUMNS = (_NAME, Column("Created At", "date"))
 
 
 def served(
@@ -201,12 +204,16 @@ RESOURCES: tuple[Resource, ...] = (
     served("resource.k8s.io/devicetaintrules", _TAINT_RULE_VERSIONS),
     served("resource.k8s.io/resourceclaims", _ALL_RESOURCE_VERSIONS),
     served("resource.k8s.io/resourceclaimtemplates", _ALL_RESOURCE_VERSIONS),
-    served("resource.k8s.io/resourcepoolstatusrequests", (Version("v1alpha3", default=False),)),
+    served("resource.k8s.io/resourcepoolstatusrequests", (_POOL_STATUS_VERSION,)),
     served("resource.k8s.io/resourceslices", _ALL_RESOURCE_VERSIONS),
     # core
     served("/bindings"),
     served("/configmaps"),
-    served("/endpoints", storage_prefix="services/endpoints"),
+    served(
+        "/endpoints",
+        (Version("v1", deprecated_in="1.33", replaced_by="discovery.k8s.io/v1 EndpointSlice"),),
+        storage_prefix="services/endpoints",
+    ),
     served("/events"),
     served("/limitranges"),
     served("/namespaces"),
@@ -240,7 +247,7 @@ RESOURCES: tuple[Resource, ...] = (
     # volumes
     served("storage.k8s.io/csidrivers", columns=_CSI_DRIVER_COLUMNS),
     served("storage.k8s.io/csinodes"),
-    served("storage.k8s.io/csistoragecapacities"),
+    served("storage.k8s.io/csistoragecapacities", columns=_DEFAULT_COLUMNS),
     served("storage.k8s.io/storageclasses"),
     served("storage.k8s.io/volumeattachments"),
     served("storage.k8s.io/volumeattributesclasses"),

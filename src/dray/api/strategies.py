@@ -118,6 +118,23 @@ def counted_update(new: Document, old: Document, setting: Setting) -> Document:
     return kept
 
 
+def deployment_update(new: Document, old: Document, setting: Setting) -> Document:
+    """Annotations count too, since the replica sets get them."""
+    return _counted_with(new, old, setting, "annotations")
+
+
+def endpoint_slice_update(new: Document, old: Document, setting: Setting) -> Document:
+    return _counted_with(new, old, setting, "labels")
+
+
+def _counted_with(new: Document, old: Document, setting: Setting, field: str) -> Document:
+    """Generation moves also if this field of the metadata differs."""
+    kept = drop_disabled_fields(new, old, setting.gates)
+    changed = (kept["metadata"].get(field) or {}) != (old["metadata"].get(field) or {})
+    _count_up(kept, old, changed=changed or _differs(kept, old))
+    return kept
+
+
 def slice_update(new: Document, old: Document, setting: Setting) -> Document:
     """Generation moves if what was sent differs, even if the difference is then dropped."""
     changed = _differs(new, old)
@@ -159,6 +176,19 @@ def _keep_rest(new: Document, old: Document) -> None:
 def _keep_metadata(new: Document, old: Document) -> None:
     for key in KEPT_METADATA:
         _with(new["metadata"], key, old["metadata"].get(key))
+
+
+def labels_kept_status(new: Document, old: Document, setting: Setting) -> Document:
+    """Labels are not part of a status; annotations may change with it."""
+    _with(new["metadata"], "labels", old["metadata"].get("labels"))
+    return status_only(new, old, setting)
+
+
+def bare_status(new: Document, old: Document, setting: Setting) -> Document:
+    """Nothing of the metadata changes with the status."""
+    _keep_rest(new, old)
+    _keep_metadata(new, old)
+    return new
 
 
 def gated_status(new: Document, old: Document, setting: Setting) -> Document:
@@ -301,6 +331,21 @@ def _count_template(document: Document, number: int) -> None:
     metadata["annotations"] = {**(metadata.get("annotations") or {}), TEMPLATE_GENERATION: str(number)}
 
 
+def volume_create(document: Document, setting: Setting) -> Document:
+    document["status"] = {"phase": "Pending", "lastPhaseTransitionTime": setting.now}
+    return plain_create(document, setting)
+
+
+def volume_status(new: Document, old: Document, setting: Setting) -> Document:
+    """Notes when the phase changes, unless the client says when."""
+    status_only(new, old, setting)
+    status, before = dict(new.get("status") or {}), old.get("status") or {}
+    since = status.get("lastPhaseTransitionTime")
+    if status.get("phase") != before.get("phase") and since in (None, before.get("lastPhaseTransitionTime")):
+        new["status"] = {**status, "lastPhaseTransitionTime": setting.now}
+    return new
+
+
 def node_status(new: Document, old: Document, setting: Setting) -> Document:
     _keep_rest(new, old)
     return new
@@ -425,7 +470,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("", "ResourceQuota"): replace(with_status(plain_create, plain_update), returns_deleted=None),
     ("", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
     ("events.k8s.io", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
-    ("apps", "Deployment"): COUNTED_WITH_STATUS,
+    ("apps", "Deployment"): replace(with_status(counted_create, deployment_update), update_status=labels_kept_status),
     ("apps", "ReplicaSet"): with_status(counted_create, counted_update, {"replicas": 0}),
     ("apps", "DaemonSet"): with_status(
         daemon_set_create,
@@ -442,18 +487,22 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         counted_create, counted_update, {"desiredReplicas": 0, "currentMetrics": None}
     ),
     ("batch", "CronJob"): COUNTED_WITH_STATUS,
-    ("policy", "PodDisruptionBudget"): with_status(
-        counted_create,
-        counted_update,
-        {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+    ("policy", "PodDisruptionBudget"): replace(
+        with_status(
+            counted_create,
+            counted_update,
+            {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+        ),
+        conditional_versions=V1,
     ),
-    ("discovery.k8s.io", "EndpointSlice"): COUNTED,
+    ("discovery.k8s.io", "EndpointSlice"): Strategy(counted_create, endpoint_slice_update),
+    ("coordination.k8s.io", "Lease"): Strategy(plain_create, plain_update, conditional_versions=V1),
     ("networking.k8s.io", "Ingress"): with_status(counted_create, counted_update, {"loadBalancer": {}}),
     ("networking.k8s.io", "IngressClass"): COUNTED,
     ("networking.k8s.io", "NetworkPolicy"): COUNTED,
-    ("networking.k8s.io", "ServiceCIDR"): with_status(plain_create, plain_update),
+    ("networking.k8s.io", "ServiceCIDR"): replace(with_status(plain_create, plain_update), update_status=bare_status),
     ("", "PersistentVolume"): replace(
-        with_status(plain_create, plain_update, {"phase": "Pending"}), returns_deleted=None
+        with_status(plain_create, plain_update), create=volume_create, update_status=volume_status, returns_deleted=None
     ),
     ("", "PersistentVolumeClaim"): replace(
         with_status(plain_create, plain_update, {"phase": "Pending"}), returns_deleted=None
@@ -464,11 +513,14 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         plain_create, plain_update, conditional_versions=V1, returns_deleted=None
     ),
     ("storage.k8s.io", "CSINode"): Strategy(
-        plain_create, plain_update, status_only, conditional_versions=V1, returns_deleted=None
+        plain_create, plain_update, bare_status, conditional_versions=V1, returns_deleted=None
     ),
     ("storage.k8s.io", "CSIStorageCapacity"): Strategy(plain_create, plain_update, conditional_versions=V1),
     ("storage.k8s.io", "VolumeAttachment"): replace(
-        with_status(plain_create, plain_update, {"attached": False}), conditional_versions=V1, returns_deleted=None
+        with_status(plain_create, plain_update, {"attached": False}),
+        update_status=bare_status,
+        conditional_versions=V1,
+        returns_deleted=None,
     ),
     ("certificates.k8s.io", "CertificateSigningRequest"): Strategy(
         without_status(plain_create, {}),
@@ -478,7 +530,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         SPEC_FIELDS,
     ),
     ("certificates.k8s.io", "PodCertificateRequest"): replace(
-        with_status(plain_create, plain_update), conditional_versions=V1
+        with_status(plain_create, plain_update), update_status=bare_status, conditional_versions=V1
     ),
     ("certificates.k8s.io", "ClusterTrustBundle"): Strategy(
         plain_create, plain_update, conditional_versions=frozenset({"v1", "v1beta1"})
@@ -487,10 +539,14 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         plain_create, plain_update, conditional_versions=frozenset({"v1beta1", "v1alpha2"})
     ),
     ("node.k8s.io", "RuntimeClass"): Strategy(plain_create, plain_update, conditional_versions=V1),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): COUNTED_WITH_STATUS,
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): COUNTED_WITH_STATUS,
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): replace(COUNTED_WITH_STATUS, update_status=bare_status),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): replace(
+        COUNTED_WITH_STATUS, update_status=bare_status
+    ),
     ("storagemigration.k8s.io", "StorageVersionMigration"): replace(
-        with_status(plain_create, plain_update), conditional_versions=frozenset({"v1", "v1beta1"})
+        with_status(plain_create, plain_update),
+        update_status=bare_status,
+        conditional_versions=frozenset({"v1", "v1beta1"}),
     ),
     **{
         ("admissionregistration.k8s.io", kind): COUNTED
@@ -505,7 +561,15 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Strategy(counted_create, counted_update),
     ("scheduling.k8s.io", "PriorityClass"): Strategy(counted_create, counted_update),
     ("scheduling.k8s.io", "PodGroup"): Strategy(
-        without_status(plain_create, {}), keeping_status(plain_update), gated_status, STATUS_FIELDS, SPEC_AND_METADATA
+        without_status(plain_create, {}),
+        keeping_status(plain_update),
+        gated_status,
+        STATUS_FIELDS,
+        SPEC_AND_METADATA,
+        conditional_versions=frozenset({"v1beta1"}),
+    ),
+    ("scheduling.k8s.io", "Workload"): Strategy(
+        plain_create, plain_update, conditional_versions=frozenset({"v1beta1"})
     ),
 }
 

@@ -622,10 +622,8 @@ def _attributes(user: User, info: RequestInfo, query: Query) -> Attributes:
 
 
 def _deprecation(row: Resource, version: Version) -> str:
-    return (
-        f"{group_version(row.group, version.name)} {row.kind} is deprecated in v{version.deprecated_in}+, "
-        f"unavailable in v{version.removed_in}+"
-    )
+    instead = f"; use {version.replaced_by}" if version.replaced_by else f", unavailable in v{version.removed_in}+"
+    return f"{group_version(row.group, version.name)} {row.kind} is deprecated in v{version.deprecated_in}+{instead}"
 
 
 def failure(error: ApiError) -> Response:

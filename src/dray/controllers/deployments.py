@@ -197,12 +197,14 @@ class DeploymentController:
             await self._scale(deployment, running[0], wanted)
 
     async def _number(self, deployment: Deployment, new: ReplicaSet) -> None:
-        """The Deployment says which revision it is at."""
+        """The Deployment says which revision it is at; by way of the status, since other changes of annotations are a new generation."""
         revision, metadata = new.metadata.annotations.get(REVISION, ""), deployment.metadata
         if not revision or metadata.annotations.get(REVISION) == revision:
             return
         patch: Document = {"metadata": {"annotations": {REVISION: revision}}}
-        await self._client.patch(DEPLOYMENTS, metadata.name, patch, metadata.namespace, uid=metadata.uid)
+        await self._client.patch(
+            DEPLOYMENTS, metadata.name, patch, metadata.namespace, subresource="status", uid=metadata.uid
+        )
 
     async def _scale(self, deployment: Deployment, replica_set: ReplicaSet, size: int) -> None:
         before = replica_set.spec.replicas or 0

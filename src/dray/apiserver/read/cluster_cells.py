@@ -192,10 +192,6 @@ def _csi_node(document: Document, now: datetime) -> list[Any]:
     return [_name(document), len(_at(document, "spec", "drivers") or ()), _age(document, now)]
 
 
-def _csi_capacity(document: Document, now: datetime) -> list[Any]:
-    return [_name(document), document.get("storageClassName", ""), document.get("capacity") or UNSET]
-
-
 def _volume_attachment(document: Document, now: datetime) -> list[Any]:
     spec = document.get("spec") or {}
     return [
@@ -293,7 +289,7 @@ def _pod_certificate(document: Document, now: datetime) -> list[Any]:
     state = next((kind for kind in ("Denied", "Failed", "Issued") if kind in types), "Pending")
     notes = ",".join(f"{key}={value}" for key, value in sorted((spec.get("unverifiedUserAnnotations") or {}).items()))
     fields = ("podName", "serviceAccountName", "nodeName", "signerName")
-    return [_name(document), *(spec.get(field, "") for field in fields), state, notes]
+    return [_name(document), *(spec.get(field, "") for field in fields), state, notes or NONE]
 
 
 # --- others ----------------------------------------------------------------------------------------------------------
@@ -376,8 +372,8 @@ def _webhooks(document: Document, now: datetime) -> list[Any]:
 def _migration(document: Document, now: datetime) -> list[Any]:
     resource = _at(document, "spec", "resource") or {}
     group = resource.get("group") or ""
-    conditions = _at(document, "status", "conditions") or ()
-    state = next((entry.get("type", "") for entry in conditions if entry.get("status") == "True"), "Pending")
+    true = [entry.get("type") for entry in _at(document, "status", "conditions") or () if entry.get("status") == "True"]
+    state = true[-1] if true else "Unknown"
     return [_name(document), f"{resource.get('resource', '')}{'.' + group if group else ''}", state]
 
 
@@ -417,7 +413,6 @@ CLUSTER_CELLS: dict[str, Cells] = {
     "StorageClass": _storage_class,
     "CSIDriver": _csi_driver,
     "CSINode": _csi_node,
-    "CSIStorageCapacity": _csi_capacity,
     "VolumeAttachment": _volume_attachment,
     "VolumeAttributesClass": _attributes_class,
     "HorizontalPodAutoscaler": _autoscaler,

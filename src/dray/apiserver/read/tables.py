@@ -114,7 +114,7 @@ def _pool_status(document: Document, now: datetime) -> list[Any]:
     complete = conditions.get("Complete", {}).get("status") == "True"
     if failed or not complete:
         state = "Failed" if failed else "Pending"
-        return [_name(document), driver, "-", "-", "-", "-", "-", "-", state, NONE]
+        return [_name(document), driver, "-", "-", "-", "-", "-", status.get("poolCount") or 0, state, NONE]
     pools = status.get("pools") or []
     sums = [
         str(sum(pool.get(name) or 0 for pool in pools))
@@ -124,7 +124,7 @@ def _pool_status(document: Document, now: datetime) -> list[Any]:
     count = status.get("poolCount") or 0
     state = "Complete" if len(pools) >= count else f"Complete ({len(pools)}/{count} pools)"
     completed = age(conditions["Complete"].get("lastTransitionTime"), now)
-    return [_name(document), driver, *sums, errors, str(count), state, completed]
+    return [_name(document), driver, *sums, errors, count, state, completed]
 
 
 # --- core ------------------------------------------------------------------------------------------------------------
@@ -136,9 +136,14 @@ def _node(document: Document, now: datetime) -> list[Any]:
     return [
         _name(document), _node_state(document), _node_roles(document), _age(document, now),
         info.get("kubeletVersion", ""), _address(addresses, "InternalIP"), _address(addresses, "ExternalIP"),
-        info.get("osImage") or UNKNOWN, info.get("kernelVersion") or UNKNOWN,
+        info.get("osImage") or UNKNOWN, _kernel(info),
         info.get("containerRuntimeVersion") or UNKNOWN,
     ]  # fmt: skip
+
+
+def _kernel(info: Document) -> str:
+    version, architecture = info.get("kernelVersion") or UNKNOWN, info.get("architecture")
+    return f"{version} ({architecture})" if architecture else version
 
 
 def _node_state(node: Document) -> str:
@@ -270,7 +275,7 @@ CELLS: dict[str, Cells] = {
     "ConfigMap": _config_map,
     "Secret": _secret,
     "PriorityClass": _priority_class,
-    **dict.fromkeys(("Role", "ClusterRole", "LimitRange"), _name_and_time),
+    **dict.fromkeys(("Role", "ClusterRole", "LimitRange", "CSIStorageCapacity"), _name_and_time),
     "RoleBinding": _role_binding,
     "ClusterRoleBinding": _role_binding,
     "ValidatingAdmissionPolicy": _policy,
