@@ -186,8 +186,9 @@ def pod_spec(spec: Document, *, fill_requests: bool) -> Document:
         )
     if made.get("volumes"):
         made["volumes"] = [_volume(volume) for volume in made["volumes"]]
-    if made.get("serviceAccountName") and not made.get("serviceAccount"):
-        made["serviceAccount"] = made["serviceAccountName"]
+    if account := made.get("serviceAccountName") or made.get("serviceAccount"):
+        # The one is an older name of the other.
+        made["serviceAccountName"] = made["serviceAccount"] = account
     return made
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
+from dray.api.safe_get import mapping
 from dray.api.scheme import is_namespaced
 from dray.api.strategies import strategy_for
 from dray.validation import (
@@ -25,6 +26,7 @@ from dray.validation import (
 )
 from dray.validation.errors import Document, Errors, FieldError, ValidationContext
 from dray.validation.metadata import check_metadata, check_metadata_update
+from dray.validation.pod_fields import has_details
 
 Check = Callable[[Document, Document | None, ValidationContext, Errors], None]
 
@@ -134,6 +136,29 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
 }
 
 
+# Where the pod spec of each kind is.
+_POD_SPECS: dict[str, tuple[str, ...]] = {
+    "Pod": ("spec",),
+    "PodTemplate": ("template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+    **dict.fromkeys(
+        ("Deployment", "ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet", "Job"),
+        ("spec", "template", "spec"),
+    ),
+}
+_check_pod_details = _later("pod_details", "check_details")
+
+
+def _check_pod_spec(new: Document, old: Document | None, errors: Errors) -> None:
+    """Details that few pods have. What is stored may be older than the rules, so it is checked where it changes, which it never does in pods."""
+    place = _POD_SPECS.get(new.get("kind", ""))
+    if place is None or (old is not None and place == ("spec",)):
+        return
+    spec = mapping(new, *place)
+    if has_details(spec) and (old is None or spec != mapping(old, *place)):
+        _check_pod_details(new, spec, ".".join(place), errors)
+
+
 def validate_create(document: Document, context: ValidationContext) -> list[FieldError]:
     """The field errors of a new object."""
     errors = Errors()
@@ -146,6 +171,7 @@ def validate_create(document: Document, context: ValidationContext) -> list[Fiel
     check_metadata(document, "metadata", errors, namespaced=is_namespaced(kind))
     if kind != "DeviceClass":
         check(document, None, context, errors)
+    _check_pod_spec(document, None, errors)
     return _as_requested(errors, context)
 
 
@@ -160,6 +186,7 @@ def validate_update(new: Document, old: Document, context: ValidationContext) ->
     _check_metadata_update(new, old, context, errors)
     if check := _CHECKS.get(kind):
         check(new, old, context, errors)
+    _check_pod_spec(new, old, errors)
     return _as_requested(errors, context)
 
 

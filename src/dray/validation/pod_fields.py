@@ -13,6 +13,38 @@ PROTOCOLS = ("SCTP", "TCP", "UDP")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 LARGEST_INT = 2**31 - 1
 
+# Fields that most pods and containers do not have; their rules are in `pod_details`.
+DETAILS_OF_PODS = frozenset(
+    (
+        "hostname", "subdomain", "hostnameOverride", "priorityClassName", "runtimeClassName", "os", "hostAliases",
+        "readinessGates", "topologySpreadConstraints",
+    )
+)  # fmt: skip
+DETAILS_OF_CONTAINERS = frozenset(
+    (
+        "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "envFrom", "resizePolicy", "restartPolicy",
+        "restartPolicyRules", "volumeDevices",
+    )
+)  # fmt: skip
+DETAILS_OF_MOUNTS = frozenset(("mountPropagation", "recursiveReadOnly"))
+PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
+
+
+def has_details(spec: Document) -> bool:
+    if not DETAILS_OF_PODS.isdisjoint(spec) or spec.get("preemptionPolicy", "Never") not in PREEMPTION_POLICIES:
+        return True
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return any(map(_has_container_details, containers))
+
+
+def _has_container_details(container: Document) -> bool:
+    return (
+        not DETAILS_OF_CONTAINERS.isdisjoint(container)
+        or container.get("terminationMessagePolicy", "File") not in MESSAGE_POLICIES
+        or any(not DETAILS_OF_MOUNTS.isdisjoint(mount) for mount in container.get("volumeMounts") or ())
+    )
+
 
 def check_volumes(volumes: list[Document], path: str, errors: Errors) -> set[str]:
     """Answers the names that mounts may use."""

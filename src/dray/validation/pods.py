@@ -69,7 +69,7 @@ def check_pod_spec(
     pod_fields.check_dns_policy(spec, path, errors)
     pod_fields.check_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector", errors)
     pod_fields.check_scheduling_gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates", errors)
-    for field in ("nodeName", "schedulerName", "serviceAccountName"):
+    for field in ("nodeName", "serviceAccountName"):
         if name := spec.get(field):
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
     check_pod_context(spec.get("securityContext") or {}, f"{path}.securityContext", errors)

@@ -202,12 +202,12 @@ def _check_stateful_pods(spec: Document, before: Document | None, context: Valid
 
 def _template_errors(spec: Document, context: ValidationContext) -> list[FieldError]:
     template, found = spec.get("template") or {}, Errors()
-    pod = _with_claimed_volumes(spec, template.get("spec") or {})
+    pod = with_claimed_volumes(spec, template.get("spec") or {})
     check_template({**template, "spec": pod}, "spec.template", context, found)
     return found.found
 
 
-def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
+def with_claimed_volumes(spec: Document, pod: Document) -> Document:
     """A StatefulSet gives its pods volumes that the template may mount without naming them."""
     claimed = [(claim.get("metadata") or {}).get("name") for claim in spec.get("volumeClaimTemplates") or ()]
     known = {volume.get("name") for volume in pod.get("volumes") or ()}
