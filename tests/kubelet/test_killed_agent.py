@@ -32,14 +32,14 @@ asyncio.run(start_and_be_killed(Path(sys.argv[1]), sys.argv[2], is_isolated=sys.
 
 
 async def start_and_be_killed(folder: Path, moment: str, *, is_isolated: bool) -> None:
-    write = process._write_state
+    write = process.write_state
 
     def killed(*state: object) -> None:
         if moment == "after":
             write(*state)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    process._write_state = killed
+    process.write_state = killed
     isolation = FOUND if is_isolated else None
     assert not isinstance(isolation, str)
     runtime = ProcessRuntime(folder, RealClock(), isolation=isolation)
@@ -90,7 +90,7 @@ async def test_a_container_whose_start_fails_half_way_is_gone(
 
     runtime = ProcessRuntime(tmp_path, RealClock(), isolation=isolation)
     before = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(process, "_write_state", full)
+    monkeypatch.setattr(process, "write_state", full)
     with pytest.raises(OSError, match="no space left"):
         await start(runtime, a_command(tmp_path))
     await eventually(lambda: not processes_of(tmp_path))

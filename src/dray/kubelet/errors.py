@@ -27,3 +27,7 @@ class ContainerError(Exception):
 
 class SandboxGone(Exception):
     """The pod's sandbox has ended, so that no container can be started in it any more."""
+
+
+def start_error(message: str) -> ContainerError:
+    return ContainerError("StartError", message, final_after_s=0.0)

@@ -16,7 +16,7 @@ from dray.api.meta import ObjectMeta
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
 from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, DeviceConfig, PrepareError
-from dray.kubelet.runtime.process import joined_lists
+from dray.kubelet.runtime.process_start import joined_lists
 from dray.telemetry import Registry
 
 
