@@ -3,7 +3,7 @@
 import builtins
 from typing import Any
 
-from dray.apiserver.watch.stored_object import document_of, namespace_prefix, object_key, resource_prefix
+from dray.apiserver.watch.stored_object import Stored, document_of, namespace_prefix, object_key, resource_prefix
 from dray.store.interface import Store
 
 Document = dict[str, Any]
@@ -21,6 +21,11 @@ class StoredObjects:
         prefix = namespace_prefix(group, plural, namespace) if namespace else resource_prefix(group, plural)
         page = await self._store.list(prefix)
         return [document_of(entry) for entry in page.entries]
+
+    async def stored(self, group: str, plural: str, namespace: str) -> builtins.list[Stored]:
+        prefix = namespace_prefix(group, plural, namespace)
+        entries = (await self._store.list(prefix)).entries
+        return [Stored(entry.key, namespace, entry.value, entry.revision, entry.created, 0) for entry in entries]
 
     async def look(self, group: str, plural: str, namespace: str, name: str) -> Document | None:
         return await self.get(group, plural, namespace, name)

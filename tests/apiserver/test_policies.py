@@ -10,7 +10,7 @@ import yaml
 from dray.api.scheme import Resource, by_kind
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Decision, User
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import Stored, to_value
 from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, AdmissionPlugin
 from dray.apiserver.write.admission.policies_and_webhooks import POLICY_PREFIX, PolicyChecks
 from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
@@ -41,6 +41,12 @@ class Known:
             for found_plural, document in self._documents
             if found_plural == plural and document["metadata"].get("namespace", "") == namespace
         ]
+
+    async def stored(self, group: str, plural: str, namespace: str) -> builtins.list[Stored]:
+        values = [
+            to_value({"kind": None, "apiVersion": None, **each}) for each in await self.list(group, plural, namespace)
+        ]
+        return [Stored(f"/{number}", namespace, value, 1, 1, 0) for number, value in enumerate(values)]
 
     def row_of_kind(self, group: str, kind: str) -> Resource | None:
         try:

@@ -49,6 +49,31 @@ async def test_an_address_is_given_once_and_stays(server: Client) -> None:
     assert (await server.post(SERVICES, _service("b", clusterIP="10.96.0.10"))).status == 201
 
 
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        # The API server's own address, which nobody else may have.
+        ({"clusterIPs": ["10.96.0.20", "10.96.0.1"]}, "may specify no more than one IP for each IP family"),
+        ({"clusterIPs": ["10.96.0.20", "::ffff:10.96.0.1"]}, "IPv6 is not configured on this cluster"),
+        ({"clusterIPs": ["10.96.0.20", "2001:db8::1", "10.96.0.1"]}, "no more than one IP for each IP family"),
+        ({"clusterIPs": ["None", "10.96.0.1"]}, "'None' must be the first and only value"),
+        ({"clusterIP": "::ffff:10.96.0.1"}, "IPv6 is not configured on this cluster"),
+        ({"clusterIP": "2001:db8::1"}, "IPv6 is not configured on this cluster"),
+        ({"clusterIP": "10.96.0.0"}, "is not in the valid range"),
+        ({"clusterIP": "10.111.255.255"}, "is not in the valid range"),
+    ],
+)
+async def test_a_service_has_one_address_of_the_range(server: Client, spec: dict[str, Any], why: str) -> None:
+    assert (await server.post(SERVICES, _service("there", clusterIP="10.96.0.20"))).status == 201
+    await server.send("DELETE", f"{SERVICES}/there")
+    refused = await server.post(SERVICES, _service("a", **spec))
+    assert (refused.status, why in refused.body["message"]) == (422, True), refused.body
+    assert (await server.post(SERVICES, _service("a", clusterIP="10.96.0.20"))).status == 201
+    if spec.get("clusterIPs", [""])[0] == "10.96.0.20":
+        added = await server.patch(f"{SERVICES}/a", {"spec": spec})
+        assert (added.status, why in added.body["message"]) == (422, True), added.body
+
+
 async def test_two_services_at_the_same_moment_do_not_get_one_address(server: Client) -> None:
     names = [f"s{number}" for number in range(8)]
     made = await asyncio.gather(*(server.post(SERVICES, _service(name, clusterIP="10.96.0.10")) for name in names))

@@ -436,3 +436,13 @@ async def test_commands_of_probes_run_in_the_container(rig, tmp_path):
     sandbox = await runtime.start_pod(POD, None)
     running = await runtime.start_container(POD, sandbox, a_spec(tmp_path))
     assert await running.run_command(["look", "here"], 3.0) == (4, "look here within 3 s!")
+
+
+async def test_a_pod_with_users_of_its_own_is_not_started_as_the_nodes_root(rig):
+    """Pod Security lets it be root, with all of /proc, because it counts on a user namespace, and this agent makes none."""
+    runtime, contract = rig
+    with pytest.raises(ContainerError, match="hostUsers: false") as caught:
+        await runtime.start_pod(Pod(metadata=POD.metadata, spec=PodSpec(host_users=False)), None)
+    assert (caught.value.reason, contract.sandboxes) == ("CreatePodSandboxError", {})
+    assert await runtime.start_pod(Pod(metadata=POD.metadata, spec=PodSpec(host_users=True)), None)
+    assert to_object({"spec": {"hostUsers": False}}, Pod).spec.host_users is False

@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -474,6 +474,95 @@ async def test_a_label_selector_of_thousands_of_keys_is_matched_at_once(crowded:
             answer = await asyncio.create_task(crowded.get(f"{PODS}?labelSelector={selector}&limit=900"))
             assert len(answer.body["items"]) == 900
     assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
+POLICY_KINDS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+
+
+async def copied(client: Client, path: str, document: Document, count: int) -> None:
+    """Makes one such object, and as many more like it as whoever may write in the namespace could make."""
+    made = await client.post(path, document)
+    assert made.status == 201, made.body
+    name = made.body["metadata"]["name"]
+    entry = next(
+        each for each in (await client.store.list("/registry/")).entries if each.key.endswith(f"/default/{name}")
+    )
+    prefix = entry.key.removesuffix(name)
+    for start in range(0, count, 100):
+        puts = []
+        for number in range(start, min(start + 100, count)):
+            value = entry.value.replace(f'"name":"{name}"'.encode(), f'"name":"{name}-{number}"'.encode(), 1)
+            puts.append(Put(f"{prefix}{name}-{number}", value))
+        await client.store.commit(puts, [])
+    await client.running.server.core.fresh()
+
+
+async def many_budgets(client: Client) -> tuple[str, Document]:
+    await client.patch(f"{PODS}/there/status", {"status": {"phase": "Running"}})
+    labels = {f"k{n}": "v" for n in range(800)}
+    budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}}}
+    await copied(client, BUDGETS, budget, 1_000)
+    return f"{PODS}/there/eviction?dryRun=All", {"metadata": {"name": "there"}}
+
+
+async def many_slices_of_endpoints(client: Client) -> tuple[str, Document]:
+    endpoints = [{"addresses": [f"10.1.0.{n}"], "targetRef": {"kind": "Pod", "name": f"p{n}"}} for n in range(10)]
+    of = {
+        "metadata": {"name": "e", "labels": {"kubernetes.io/service-name": "other"}},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"port": 80}],
+    }
+    await copied(client, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", of, 6_000)
+    service = {"metadata": {"name": "there"}, "spec": {"ports": [{"port": 80}]}}
+    await client.post("/api/v1/namespaces/default/services", service)
+    return "/api/v1/namespaces/default/services/there:80/proxy/", {}
+
+
+async def many_claims(client: Client) -> tuple[str, Document]:
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    await client.post(quotas, {"metadata": {"name": "q"}, "spec": {"hard": {"count/secrets": "1"}}})
+    await client.patch(f"{quotas}/q/status", {"status": {"hard": {"count/secrets": "1"}, "used": {}}})
+    await copied(client, CLAIMS, gold_claim("c"), 6_000)
+    uid = (await client.get(f"{PODS}/there")).body["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "there", "uid": uid, "controller": True}
+    claim = gold_claim("mine")
+    claim["metadata"] = {"name": "mine", "annotations": EXTENDED, "ownerReferences": [owner]}
+    return CLAIMS, claim
+
+
+async def many_parameters(client: Client) -> tuple[str, Document]:
+    maps = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [maps]},
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "true"}],
+    }
+    await client.post(f"{POLICY_KINDS}ies", {"metadata": {"name": "p"}, "spec": spec})
+    wanted = {"selector": {"matchLabels": {"a": "b"}}, "parameterNotFoundAction": "Allow"}
+    bound = {"policyName": "p", "validationActions": ["Deny"], "paramRef": wanted}
+    await client.post(f"{POLICY_KINDS}ybindings", {"metadata": {"name": "p"}, "spec": bound})
+    await copied(client, MAPS, {**a_map("m"), "data": {f"k{n}": "v" for n in range(1_000)}}, 1_000)
+    return "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}}
+
+
+@pytest.mark.parametrize("make", [many_budgets, many_slices_of_endpoints, many_claims, many_parameters])
+@pytest.mark.timeout(300)
+async def test_what_else_is_in_the_namespace_does_not_stop_the_loop(
+    attacked: Client, make: Callable[[Client], Awaitable[tuple[str, Document]]]
+) -> None:
+    """A request that has to look through the objects of a namespace, which its writer has filled."""
+    path, document = await make(attacked)
+    path, _, query = path.partition("?")
+    for _ in range(2):
+        headers = {"user-agent": "test", "content-type": JSON}
+        request = Request("POST", path, query, headers, json.dumps(document).encode(), user=LOOPBACK)
+        with loop_stalls() as stalls:
+            answer = await asyncio.create_task(attacked.running.server.handle(request))
+        assert answer.status in (201, 409, 503), answer.body
+        assert stalls.longest_s < LONGEST_S, stalls.longest
 
 
 FIRST_CALL = """

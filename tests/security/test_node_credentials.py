@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from dray.apiserver.subresources.node_agents import CLIENT_NAME
 from dray.kubelet.serving_certificate import CertificateSubject, self_signed
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client
+from tests.security.loop_stalls import loop_stalls
 from tests.waiting import eventually
 
 Document = dict[str, Any]
@@ -233,6 +234,21 @@ async def test_a_node_gets_a_serving_certificate_for_its_own_name(server: Client
     assert [str(each.value) for each in names] == ["n1", "10.1.2.3"]
     usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+async def test_a_request_for_very_many_addresses_is_not_signed(server: Client) -> None:
+    """Signing for 60,000 addresses took half a second of the loop. The node has approved it itself, so it is told why."""
+    rights = User("root", ("system:masters", AUTHENTICATED))
+    names = [x509.DNSName("n1"), *(x509.IPAddress(IPv4Address(0x0B000000 + number)) for number in range(20_000))]
+    request = a_signing_request(names=names)
+    with loop_stalls() as stalls:
+        status = await ask_for_certificate(server, request, rights)
+    assert [(each["type"], each["message"]) for each in status["conditions"]] == [
+        ("Failed", "the request is longer than 16384 characters")
+    ]
+    assert stalls.longest_s < 0.05, stalls.longest
+    assert await ask_for_certificate(server, request, NODE, patience_s=0.2) == {}
+    assert "certificate" in await ask_for_certificate(server, a_signing_request(names=names[:100]), NODE)
 
 
 async def test_a_kubelet_may_ask_with_another_users_rights(server: Client) -> None:

@@ -423,6 +423,7 @@ class PodSpec(ApiStruct, frozen=True):
     host_network: bool = False
     host_pid: bool = msgspec.field(default=False, name="hostPID")
     host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    host_users: bool | None = None
     os: PodOS | None = None
     affinity: Affinity | None = None
     scheduler_name: str = ""

@@ -10,6 +10,7 @@ import logging
 import re
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
@@ -17,6 +18,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from dray.http.tunnel import Tunnel
+    from dray.http.untaken_answers import UntakenAnswers
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,14 @@ class OpenConnections:
         self._open: set[HttpConnection] = set()
         self._refused: set[HttpConnection] = set()
         self._count_by_address: Counter[str] = Counter()
+
+    @cached_property
+    def untaken(self) -> UntakenAnswers:
+        """Of all connections together."""
+        # Most clients read at once.
+        from dray.http.untaken_answers import UntakenAnswers
+
+        return UntakenAnswers()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -517,25 +527,30 @@ class HttpConnection(asyncio.Protocol):
             self._room.set_result(None)
             self._room = None
 
-    async def room(self) -> None:
-        """Waits until the client has read most of what was written; cuts it off if that takes too long."""
+    async def room(self, held: int = 0) -> None:
+        """Waits until the client has read most of what was written; cuts it off if that takes too long, or others need the memory.
+
+        `held` are bytes that stay in memory meanwhile, beside those that are not read.
+        """
         if self._room is None:
             return
         try:
-            async with asyncio.timeout(TAKE_TIMEOUT_S):
-                await self.drained()
+            with self._open_connections.untaken.waiting(self, held + self._transport.get_write_buffer_size()):
+                async with asyncio.timeout(TAKE_TIMEOUT_S):
+                    await self.drained()
         except TimeoutError:
             self._transport.abort()
 
-    async def write_in_pieces(self, data: bytes) -> None:
+    async def write_in_pieces(self, data: bytes, held: int = 0) -> None:
         """Other connections take their turn after each piece. As `room`, cuts the client off if it takes too long to read them all."""
         rest = memoryview(data)
         try:
-            async with asyncio.timeout(TAKE_TIMEOUT_S):
-                for start in range(0, len(data), WRITE_BYTES):
-                    self.write(rest[start : start + WRITE_BYTES])
-                    await asyncio.sleep(0)
-                    await self.drained()
+            with self._open_connections.untaken.waiting(self, held + len(data)):
+                async with asyncio.timeout(TAKE_TIMEOUT_S):
+                    for start in range(0, len(data), WRITE_BYTES):
+                        self.write(rest[start : start + WRITE_BYTES])
+                        await asyncio.sleep(0)
+                        await self.drained()
         except TimeoutError:
             self._transport.abort()
 

@@ -75,17 +75,18 @@ async def open_tunnel(response: Response, request: HttpRequest, connection: Http
 
 
 async def send_whole(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
-    body, extra = response.body, b""
+    body, extra, held = response.body, b"", 0
     if len(body) > GZIP_ABOVE and "gzip" in request.headers.get("accept-encoding", ""):
         body = await asyncio.to_thread(_gzip, body) if len(body) > COMPRESS_APART else _gzip(body)
+        held = len(response.body)
         extra = b"content-encoding: gzip\r\nvary: accept-encoding\r\n"
     head = b"%bcontent-length: %d\r\n%b\r\n" % (_head(response, request), len(body), extra)
     if request.method == "HEAD" or len(body) <= WRITE_BYTES:
         connection.write(head if request.method == "HEAD" else head + body)
-        await connection.room()
+        await connection.room(held)
     else:
         connection.write(head)
-        await connection.write_in_pieces(body)
+        await connection.write_in_pieces(body, held)
 
 
 async def send_stream(response: Response, request: HttpRequest, connection: HttpConnection) -> None:

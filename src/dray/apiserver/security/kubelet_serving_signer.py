@@ -38,6 +38,8 @@ Document = dict[str, Any]
 GROUP, PLURAL = "certificates.k8s.io", "certificatesigningrequests"
 SIGNER = "kubernetes.io/kubelet-serving"
 USAGES = frozenset({"digital signature", "key encipherment", "server auth"})
+# Characters of base64. A request with a key and a dozen addresses has a thousand; one of half a megabyte has 60,000 addresses.
+LONGEST_REQUEST = 16 * 1024
 LOOK_FOR_OLD_S = 600.0
 KEPT = timedelta(hours=1)
 
@@ -57,6 +59,8 @@ class ServingRequest:
 
 def serving_request(spec: Document) -> ServingRequest:
     """Raises RefusedRequest unless it is what Kubernetes calls a kubelet serving request, for one node only."""
+    if len(text(spec, "request")) > LONGEST_REQUEST:
+        raise RefusedRequest(f"the request is longer than {LONGEST_REQUEST} characters")
     try:
         request = x509.load_pem_x509_csr(base64.b64decode(text(spec, "request"), validate=True))
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -14,7 +14,7 @@ from dray.api.meta import Condition
 from dray.api.safe_get import mapping, mappings
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import QUICK, Core, in_thread_if_large
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.watch.stored_object import Stored
@@ -62,7 +62,7 @@ class Evictions:
         raise errors.conflict(call.row, call.name)
 
     async def _evict_protected(self, call: ApiCall, deletion: DeleteOptions, stored: Stored, pod: Document) -> None:
-        budget = self._budget_of(call, pod)
+        budget = await self._budget_of(call, pod)
         if budget is None:
             await self._delete_disrupted(call, deletion)
         elif not is_ready(pod) and spares_unready(await self._core.document(budget)):
@@ -94,10 +94,14 @@ class Evictions:
                 deletion = dataclasses.replace(deletion, resource_version=str(marked.stored.revision))
         await self._deleter.delete(call, deletion)
 
-    def _budget_of(self, call: ApiCall, pod: Document) -> Stored | None:
+    async def _budget_of(self, call: ApiCall, pod: Document) -> Stored | None:
         labels = pod["metadata"].get("labels") or {}
-        budgets = self._core.cache(by_kind("PodDisruptionBudget")).list(call.namespace)
-        found = [stored for stored in budgets if covers(stored.document(), labels)]
+        budgets = [*self._core.cache(by_kind("PodDisruptionBudget")).list(call.namespace)]
+        # Whoever may write in the namespace decides how many there are, and how long they are.
+        size = sum(stored.size for stored in budgets) // QUICK
+        found = await in_thread_if_large(
+            size, lambda: [stored for stored in budgets if covers(stored.document(), labels)]
+        )
         if len(found) > 1:
             raise errors.bad_request(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

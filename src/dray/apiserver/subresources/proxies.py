@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dray.api import scheme
-from dray.api.safe_get import labels_of, mapping, mappings, part, strings, text
+from dray.api.safe_get import mapping, mappings, part, strings, text
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.request.request_info import ApiCall
@@ -225,9 +225,12 @@ class Proxies:
         slices = self._core.cache(scheme.by_kind("EndpointSlice", "discovery.k8s.io"))
         pods = self._core.cache(scheme.by_kind("Pod", ""))
         for stored in slices.list(namespace):
+            # Those of thousands of other services are passed without being read.
+            if stored.labels().get(SERVICE_LABEL) != service:
+                continue
             document = stored.document()
             ports = [each.get("port") for each in mappings(document, "ports") if text(each, "name") == port_name]
-            if labels_of(document).get(SERVICE_LABEL) != service or not ports or not isinstance(ports[0], int):
+            if not ports or not isinstance(ports[0], int):
                 continue
             for endpoint in mappings(document, "endpoints"):
                 reference = mapping(endpoint, "targetRef")

@@ -18,7 +18,7 @@ from dray.atomic_files import private_folder
 from dray.clock import rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.cgroup import MOUNT, CgroupTree, is_version_2
-from dray.kubelet.runtime.cri_security import check_user, container_security, sandbox_security
+from dray.kubelet.runtime.cri_security import check_user, check_users_of_pod, container_security, sandbox_security
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.proto import cri_v1_pb2 as cri
 from dray.proto import cri_v1_pb2_grpc
@@ -222,6 +222,7 @@ class CriRuntime:
     # --- pods
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        check_users_of_pod(pod)
         await self.version()
         found = await self._sandboxes(pod.metadata.uid)
         ready = next((each for each in found if each.state == cri.SANDBOX_READY), None)

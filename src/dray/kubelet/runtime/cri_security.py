@@ -57,6 +57,16 @@ def container_security(pod: Pod, name: str, namespaces: Any) -> Any:
     return context
 
 
+def check_users_of_pod(pod: Pod) -> None:
+    """Refuses a pod that wants users of its own, which this agent does not make: its root would be root of the node.
+
+    Pod Security lets such a pod be root, and see all of /proc, because it counts on these users.
+    """
+    if pod.spec.host_users is False:
+        text = "the pod has hostUsers: false, and this node agent makes no user namespaces with the cri runtime"
+        raise ContainerError("CreatePodSandboxError", text)
+
+
 def check_user(pod: Pod, name: str, image_user: int | None, image_user_name: str) -> None:
     """Refuses a container that must not run as root and would, or of which nobody can tell."""
     own, shared = _of_container(pod, name), pod.spec.security_context or PodSecurityContext()

@@ -8,6 +8,7 @@ failed write has freed. Only resources that the quota's status already names are
 import asyncio
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import gt, lt
 
 from dray.accounting import RequestOptions, pod_limits, pod_requests
@@ -36,9 +37,10 @@ from dray.api.safe_get import (
 )
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
+from dray.apiserver.core import QUICK, in_thread_if_large
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
-from dray.apiserver.watch.stored_object import object_key, to_value
+from dray.apiserver.watch.stored_object import Stored, object_key, to_value
 from dray.apiserver.write.admission.chain import (
     CREATE,
     DELETE,
@@ -322,12 +324,9 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         if named is not None:
             return pod if named == name_of(claim) else None
         # The scheduler names the claim after making it: until then the oldest such claim is meant.
-        others = [
-            entry
-            for entry in await self._objects.list("resource.k8s.io", "resourceclaims", namespace)
-            if owning_pod(entry) == owner and uid_of(entry) != uid_of(claim)
-        ]
-        return None if others else pod
+        claims = await self._objects.stored("resource.k8s.io", "resourceclaims", namespace)
+        size = sum(stored.size for stored in claims) // QUICK
+        return None if await in_thread_if_large(size, partial(_has_other_claim, claims, owner, uid_of(claim))) else pod
 
     # --- what is left ------------------------------------------------------------------------------------------------
 
@@ -368,6 +367,13 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         except (Conflict, NotFound):
             return False
         return True
+
+
+def _has_other_claim(claims: Iterable[Stored], owner: tuple[str, str], uid: str) -> bool:
+    """Whether a claim other than the one with this UID is its owner's. Only those that contain the owner's UID are read."""
+    owner_uid = owner[1].encode()
+    documents = (stored.document() for stored in claims if owner_uid in stored.value)
+    return any(owning_pod(entry) == owner and uid_of(entry) != uid for entry in documents)
 
 
 def _is_pod(admission: Admission) -> bool:

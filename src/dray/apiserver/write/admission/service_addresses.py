@@ -20,6 +20,7 @@ SERVICE_RANGE = IPv4Network("10.96.0.0/12")
 # The first address is the API server's.
 API_SERVER_ADDRESS = str(SERVICE_RANGE[1])
 HEADLESS = "None"
+NO_IPV6 = "IPv6 is not configured on this cluster"
 # How long a creation may be on its way to the store; one that failed gives its address back after that.
 RESERVED_S = 10.0
 
@@ -122,7 +123,10 @@ class ServiceAddresses(AdmissionPlugin):
         except ValueError:
             yield "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
             return
-        if parsed.version == 4 and parsed not in SERVICE_RANGE:
+        if parsed.version == 6:
+            # One such as ::ffff:10.96.0.1 would be an IPv4 address in another spelling.
+            yield NO_IPV6
+        elif parsed not in SERVICE_RANGE or parsed in (SERVICE_RANGE[0], SERVICE_RANGE[-1]):
             yield f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_RANGE}"
         elif not self._book.is_free(address, key):
             yield f"failed to allocate IP {address}: provided IP is already allocated"
@@ -131,10 +135,16 @@ class ServiceAddresses(AdmissionPlugin):
         """The address is checked and reserved right before the store, so that a refused Service keeps none."""
         if admission.document is None or admission.attributes.subresource:
             return
-        spec = admission.document.get("spec") or {}
-        before = ((admission.old or {}).get("spec") or {}).get("clusterIP")
+        spec, old = admission.document.get("spec") or {}, (admission.old or {}).get("spec") or {}
+        before = old.get("clusterIP")
         address = spec.get("clusterIP")
-        if spec.get("type") == "ExternalName" or address == before:
+        if spec.get("type") == "ExternalName":
+            return
+        # Whatever forwards to Services would serve these addresses, too, whoever has them. An earlier version kept them.
+        others = (spec.get("clusterIPs") or [])[1:]
+        if others and others != (old.get("clusterIPs") or [])[1:]:
+            raise _refused(admission, [_why_no_others(address, others)])
+        if address == before:
             return
         if before:
             raise _refused(admission, ["may not change once set"], "spec.clusterIPs[0]")
@@ -145,6 +155,12 @@ class ServiceAddresses(AdmissionPlugin):
             raise _refused(admission, problems)
         if not admission.attributes.dry_run:
             self._book.reserve(address, _key(admission))
+
+
+def _why_no_others(address: str | None, others: list[str]) -> str:
+    if address == HEADLESS:
+        return "'None' must be the first and only value"
+    return NO_IPV6 if len(others) == 1 and ":" in others[0] else "may specify no more than one IP for each IP family"
 
 
 def _key(admission: Admission) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dray.api.safe_get import labels_of, mapping, text
+from dray.api.safe_get import mapping, text
+from dray.apiserver.core import QUICK, in_thread_if_large
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
@@ -34,5 +35,9 @@ async def _find(kind: Document, reference: Document, admission: Admission, objec
     if name := text(reference, "name"):
         found = await objects.get(row.group, row.plural, namespace, name)
         return [found] if found else []
-    everything = await objects.list(row.group, row.plural, namespace)
-    return [found for found in everything if selects(mapping(reference, "selector"), labels_of(found))]
+    everything = await objects.stored(row.group, row.plural, namespace)
+    selector = mapping(reference, "selector")
+    # The namespace may be that of whoever writes, with as much in it as they like.
+    chosen = [stored for stored in everything if selects(selector, stored.labels())]
+    size = sum(stored.size for stored in chosen) // QUICK
+    return await in_thread_if_large(size, lambda: [stored.document() for stored in chosen])
