@@ -1,4 +1,4 @@
-"""`dray explain pod/NAME`: why a pod waits, node by node, and what would help."""
+"""`dray explain pod/NAME`: why a pod waits, node by node, and what would help; `dray explain job/NAME`: why a workload has no pods."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
 from dray.explain.pod_text import plain, text_of, text_of_many
 from dray.explain.verdicts import PodNotFound, PodVerdict
+from dray.explain.workload_causes import WORKLOADS, verdict_of_workload, waiting_pods_of
 from dray.features import FeatureGates
 from dray.sim.pod_explanation import ExplainedCluster, ExplainOptions
 
@@ -28,7 +29,7 @@ _POD_WORDS = ("pod", "pods", "po")
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[pod/NAME]", type=ObjectName("Pod", prefix="pod/"))
+@click.argument("names", nargs=-1, metavar="[pod/NAME | WORKLOAD/NAME]", type=ObjectName("Pod", prefix="pod/"))
 @source_options
 @click.option(
     "-n",
@@ -55,7 +56,7 @@ def explain(
     feature_gates: str,
     emulate: str | None,
 ) -> None:
-    """Why a pod waits, or why it is where it is: per node, per request, per device.
+    """Why a pod waits, or why it is where it is: per node, per request, per device. Of a workload: why it has no pods, and why they wait.
 
     Asks the cluster of your kubeconfig, or the objects of -f. Files that hold pods but no nodes are taken for pods that
     are not created yet, and are tried against the live cluster. Exit code 0: the pod has a node or fits one; 1: it waits, or is kept from
@@ -64,6 +65,7 @@ def explain(
     \b
     Examples:
       dray explain pod/train -n ml                  live; so does dray explain pod train
+      dray explain deployment/web                   why it has no pods, or why they wait
       dray explain --all                            every pod that waits, grouped by cause
       dray explain pod/train -f dump.yaml           from a dump
       dray explain -f train.yaml                    a pod that is not created yet, against the live cluster
@@ -83,13 +85,20 @@ def explain(
         found = fetch_dump(live, with_events=True).world()
         world = _over(found, world) if files else found
         namespace = namespace or (live.namespace if pod is not None else None)
-    wanted = _waiting(world, namespace) if every else _wanted(pod, namespace, given)
+    workload = _workload_named(pod, namespace or "default")
+    if workload is not None:
+        wanted = [(each.metadata.namespace, each.metadata.name) for each in waiting_pods_of(world, *workload)]
+    else:
+        wanted = _waiting(world, namespace) if every else _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
         raise click.UsageError(f"no node named {', '.join(unknown)}")
     new_pods = {key for key in wanted if _is_new(given, key)}
     cluster = ExplainedCluster(world, ExplainOptions(nodes, gates, new_pods=new_pods, is_live=is_live))
     verdicts = [_explained(cluster, *key, nodes) for key in wanted]
+    of_workload = verdict_of_workload(world, *workload) if workload is not None else None
+    if of_workload is not None and not (of_workload.is_well and verdicts):
+        verdicts.insert(0, of_workload)
     paint = _painted if wants_colour(sys.stdout) else plain
     if output in ("json", "yaml"):
         documents = [verdict.document() for verdict in verdicts]
@@ -134,11 +143,17 @@ def _width() -> int | None:
 
 def _pod_named(names: tuple[str, ...]) -> str | None:
     """`pod/train`, `pod train` or `train`."""
-    if len(names) == 2 and names[0] in _POD_WORDS:
-        return f"pod/{names[1]}"
+    if len(names) == 2 and names[0] in (*_POD_WORDS, *WORKLOADS):
+        return f"{names[0]}/{names[1]}"
     if len(names) > 1:
         raise click.UsageError(f"one pod at a time, for example pod/{names[0]}; --all explains all that wait")
     return names[0] if names else None
+
+
+def _workload_named(given: str | None, namespace: str) -> tuple[str, str, str] | None:
+    """Kind, namespace and name; None for a pod."""
+    word, _, name = (given or "").partition("/")
+    return (WORKLOADS[word], namespace, name) if word in WORKLOADS and name else None
 
 
 def _waiting(world: ClusterObjects, namespace: str | None) -> list[tuple[str, str]]:
@@ -164,7 +179,9 @@ def _wanted(pod: str | None, namespace: str | None, given: Dump) -> list[tuple[s
     if pod is not None:
         kind, _, name = pod.rpartition("/")
         if kind and kind not in _POD_WORDS:
-            raise click.UsageError(f"{pod}: only pods can be explained, for example pod/{name}")
+            raise click.UsageError(
+                f"{pod}: only pods can be explained, for example pod/{name}, and workloads that make them"
+            )
         if not name:
             raise click.UsageError("which pod? Name one, for example pod/train")
         return [(namespace or _only_namespace(given, name) or "default", name)]

@@ -32,6 +32,7 @@ CODES: dict[str, ReasonCode] = {
         "start that scheduler, or create the pod again with another schedulerName",
     ),
     "volumes": ReasonCode("volumes keep the scheduler from placing the pod", "see its PersistentVolumeClaims"),
+    "no-pods": ReasonCode("a workload cannot get its pods", "see what its controller says"),
     "no-nodes": ReasonCode("the cluster has no nodes", "add nodes"),
     "not-waiting": ReasonCode("the scheduler has nothing to decide", "nothing"),
     "preempted": ReasonCode("a pod of higher priority took its place", "add nodes, or raise its priority"),

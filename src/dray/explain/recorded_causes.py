@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dray.accounting.quota import QuotaClasses, claim_usage, quota_covers
@@ -162,20 +162,23 @@ def not_ready(node: Node) -> RecordedCause | None:
 
 def last_event(world: ClusterObjects, pod: Pod, reason: str) -> Event | None:
     """The newest event of the pod, and not of an earlier one of its name."""
-    found = [
+    return newest(
         event
         for event in world.events_by_object.get(("Pod", pod.metadata.namespace, pod.metadata.name), ())
         if event.reason == reason and event.involved_object.uid in ("", pod.metadata.uid)
-    ]
-    return max(found, key=_time, default=None)
+    )
 
 
-def _time(event: Event) -> str:
+def newest(events: Iterable[Event]) -> Event | None:
+    return max(events, key=time_of, default=None)
+
+
+def time_of(event: Event) -> str:
     series = event.series.last_observed_time if event.series is not None else None
     return series or event.last_timestamp or event.event_time or event.first_timestamp or ""
 
 
 def when(event: Event) -> str:
     times = event.series.count if event.series is not None else event.count
-    said = [f"{times} times" if times > 1 else "", f"last at {_time(event)}" if _time(event) else ""]
+    said = [f"{times} times" if times > 1 else "", f"last at {time_of(event)}" if time_of(event) else ""]
     return f" ({', '.join(part for part in said if part)})" if any(said) else ""
