@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from dray.client import CONFIG_MAPS, ApiError, Client, Handler, Informer, ServerUnreachable
-from dray.client.frames import LENGTH, MOST_IN_A_BATCH, Chunk, Dropped, Ended, FramePipe
+from dray.client.frames import LENGTH, Asked, Chunk, Ended, FramePipe
 from dray.client.pipe import PipeTransport
 from dray.client.transport import Call
+from dray.event_loop import fast_runner
 from dray.features import FeatureGates
 from dray.scheduler.config import API_VERSION, parse
 from dray.sim.control_loops import LoopsOptions
@@ -115,14 +116,6 @@ async def test_a_call_given_up_is_given_up_at_the_other_end(rig):
         await ended.wait()
 
 
-async def test_many_calls_share_one_timer(rig, monkeypatch):
-    timers = []
-    set_timer = rig.transport._set_timer
-    monkeypatch.setattr(rig.transport, "_set_timer", lambda at: [timers.append(at), set_timer(at)])
-    await asyncio.gather(*(rig.client.create(CONFIG_MAPS, config(f"map-{number}")) for number in range(20)))
-    assert len(timers) == 1
-
-
 async def test_each_call_is_given_up_when_it_is_late(rig):
     started, ended = [], []
 
@@ -166,7 +159,7 @@ async def test_without_the_server_calls_and_streams_fail_at_once(rig):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1000])
 async def test_frames_survive_being_cut_anywhere(size):
-    frames = [Dropped(1), Ended(2**40), Dropped(3)]
+    frames = [Ended(1), Chunk(2**40, b"{}"), Ended(3)]
     sent, taken = bytearray(), []
 
     class Wire:
@@ -187,24 +180,36 @@ async def test_frames_survive_being_cut_anywhere(size):
     assert taken == frames
 
 
-async def test_frames_of_one_turn_go_together_and_not_too_many():
-    writes, taken = [], []
+def test_frames_of_one_turn_arrive_together():
+    """The loop that components run on sends them in one system call, so that the other end wakes up once."""
 
-    class Wire:
-        def write(self, data):
-            writes.append(data)
+    async def exchange():
+        ours, theirs = socket.socketpair()
+        pieces, taken = [], []
+        reader = FramePipe(taken.append, lambda: None)
+        receive = reader.data_received
+        reader.data_received = lambda data: [pieces.append(data), receive(data)]
+        sender = FramePipe(taken.append, lambda: None)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: reader, sock=theirs)
+        await loop.create_unix_connection(lambda: sender, sock=ours)
+        frames = [Ended(number) for number in range(20)]
+        for frame in frames:
+            sender.send(frame)
+        await until(lambda: taken == frames)
+        assert len(pieces) == 1
+        sender.close()
+        reader.close()
 
-    pipe = FramePipe(taken.append, lambda: None)
-    pipe.connection_made(Wire())
-    frames = [Dropped(number) for number in range(MOST_IN_A_BATCH + 3)]
-    for frame in frames:
-        pipe.send(frame)
-    assert len(writes) == 1
+    with fast_runner() as runner:
+        runner.run(exchange())
+
+
+async def test_a_call_given_up_before_its_task_has_begun_leaves_nothing_behind(rig):
+    for frame in (Asked(7, "GET", "/api", "", {}, b""), Ended(7)):
+        rig.server._take(frame)
     await asyncio.sleep(0)
-    assert len(writes) == 2
-    for data in writes:
-        pipe.data_received(data)
-    assert taken == frames
+    assert not rig.server._tasks
 
 
 async def test_a_large_frame_in_many_pieces_is_put_together_once():
@@ -218,13 +223,13 @@ async def test_a_large_frame_in_many_pieces_is_put_together_once():
     pipe = FramePipe(taken.append, lambda: None)
     pipe.connection_made(Wire())
     large = Chunk(7, b"x" * (12 * 2**20))
-    for frame in (Dropped(1), large, Dropped(2)):
+    for frame in (Ended(1), large, Ended(2)):
         pipe.send(frame)
         await asyncio.sleep(0)
     started = time.process_time()
     for start in range(0, len(sent), 1000):
         pipe.data_received(bytes(sent[start : start + 1000]))
-    assert taken == [Dropped(1), large, Dropped(2)]
+    assert taken == [Ended(1), large, Ended(2)]
     assert time.process_time() - started < 2.0
 
 

@@ -7,26 +7,19 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from dray.apiserver.request.request_info import LOOPBACK, Request
-from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
+from dray.client.frames import Answered, Asked, Chunk, Ended, Frame, FramePipe
 from dray.client.rest import close_stream
 from dray.http.responses import Response
 
-# Tasks that wait for the next call; more calls at once make more tasks, which end with their calls.
-MOST_IDLE = 64
-
 
 class PipeServer:
-    """`await PipeServer.over(socket, server.handle)`. When the other end is gone, so are its calls.
-
-    A task answers one call after the other: to make one for each call costs more than to wake one.
-    """
+    """`await PipeServer.over(socket, server.handle)`. When the other end is gone, so are its calls."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[Response]]) -> None:
         self._handle = handle
         self.pipe = FramePipe(self._take, self._lose)
-        # By the number of the call that they answer; those without a call wait for one.
+        # By the number of the call that they answer.
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Asked]]] = []
 
     @classmethod
     async def over(cls, connected: socket.socket, handle: Callable[[Request], Awaitable[Response]]) -> PipeServer:
@@ -36,38 +29,18 @@ class PipeServer:
 
     async def stop(self) -> None:
         self.pipe.close()
-        ending = [*self._tasks.values(), *(task for task, _ in self._idle)]
         self._lose()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Asked):
-            if self._idle:
-                task, waiting = self._idle.pop()
-                waiting.set_result(frame)
-            else:
-                task = asyncio.create_task(self._work(frame))
-            self._tasks[frame.number] = task
-        elif isinstance(frame, Dropped):
-            dropped = self._tasks.pop(frame.number, None)
-            if dropped is not None:
-                dropped.cancel()
+            self._tasks[frame.number] = asyncio.create_task(self._answer(frame))
+        elif isinstance(frame, Ended) and (given_up := self._tasks.pop(frame.number, None)) is not None:
+            given_up.cancel()
 
     def _lose(self) -> None:
-        for task in (*self._tasks.values(), *(task for task, _ in self._idle)):
+        for task in self._tasks.values():
             task.cancel()
-        self._idle.clear()
-
-    async def _work(self, asked: Asked) -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        while True:
-            await self._answer(asked)
-            if len(self._idle) >= MOST_IDLE or not self.pipe.is_open:
-                return
-            waiting: asyncio.Future[Asked] = loop.create_future()
-            self._idle.append((task, waiting))
-            asked = await waiting
 
     async def _answer(self, asked: Asked) -> None:
         request = Request(asked.method, asked.path, asked.query, asked.headers, asked.body, user=LOOPBACK)
