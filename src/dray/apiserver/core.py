@@ -24,6 +24,7 @@ from datetime import UTC
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, TypeVar
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from dray.api.scheme import WRITE_VERBS, by_kind
@@ -169,35 +170,17 @@ NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 NAME_SUFFIX_LENGTH = 5
 
 
-# Random bytes are asked for in blocks: the way to the system costs as much for 16 of them as for 1,024.
-RANDOM_BLOCK = 1024
-# A byte below this limit chooses each letter with the same probability.
-_FAIR = 256 - 256 % len(NAME_ALPHABET)
-_LETTERS = bytes(ord(NAME_ALPHABET[byte % len(NAME_ALPHABET)]) for byte in range(_FAIR)).ljust(256)
-_UNFAIR = bytes(range(_FAIR, 256))
-
-
 class RandomNames:
     """New uids, and suffixes for generated names."""
 
     def __init__(self, random: Random | None = None) -> None:
         self._random = random or SystemRandom()
-        self._digits = ""
-        self._letters = ""
 
     def uid(self) -> str:
-        """A UUID of version 4."""
-        if len(self._digits) < 32:
-            self._digits = self._random.randbytes(RANDOM_BLOCK).hex()
-        digits, self._digits = self._digits[:32], self._digits[32:]
-        variant = "89ab"[int(digits[16], 16) & 3]
-        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+        return str(UUID(int=self._random.getrandbits(128), version=4))
 
     def suffix(self) -> str:
-        while len(self._letters) < NAME_SUFFIX_LENGTH:
-            self._letters += self._random.randbytes(RANDOM_BLOCK).translate(_LETTERS, _UNFAIR).decode()
-        suffix, self._letters = self._letters[:NAME_SUFFIX_LENGTH], self._letters[NAME_SUFFIX_LENGTH:]
-        return suffix
+        return "".join(self._random.choices(NAME_ALPHABET, k=NAME_SUFFIX_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ SYSTEM_FIELDS: FieldSet = {
         )
     },
 }  # fmt: skip
-SYSTEM_METADATA = SYSTEM_FIELDS["f:metadata"].keys()
 
 
 class Manager(msgspec.Struct, frozen=True):
@@ -86,22 +85,13 @@ class ManagedKind:
 
 
 Owners = dict[tuple[str, ...], ManagerFields]
-_remembered_manager = lru_cache(maxsize=1024)(Manager)
-# Clients may send names of any length.
-MOST_REMEMBERED = 512
-
-
-def manager_of(name: str, operation: str, api_version: str, subresource: str = "") -> Manager:
-    """A cluster has few managers, which write again and again."""
-    is_short = len(name) + len(operation) + len(api_version) + len(subresource) <= MOST_REMEMBERED
-    return (_remembered_manager if is_short else Manager)(name, operation, api_version, subresource)
 
 
 def read(entries: list[Document] | None) -> Owners:
     owners: Owners = {}
     for entry in entries or ():
         get = entry.get
-        manager = manager_of(get("manager", ""), get("operation", ""), get("apiVersion", ""), get("subresource", ""))
+        manager = Manager(get("manager", ""), get("operation", ""), get("apiVersion", ""), get("subresource", ""))
         owners[manager.identity] = ManagerFields(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
     return owners
 
@@ -139,9 +129,6 @@ def _own(fields: FieldSet, kind: ManagedKind) -> FieldSet:
 
 
 def _without_system(fields: FieldSet) -> FieldSet:
-    metadata = fields.get("f:metadata") or {}
-    if fields.keys().isdisjoint(("f:apiVersion", "f:kind")) and metadata.keys().isdisjoint(SYSTEM_METADATA):
-        return fields
     return field_sets.difference(fields, SYSTEM_FIELDS)
 
 

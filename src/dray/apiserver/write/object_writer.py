@@ -68,7 +68,7 @@ from dray.apiserver.write.decoding import (
     strict_error,
     value_with_raw_values,
 )
-from dray.apiserver.write.managed_fields import PARTS_OF_PODS, Manager, managed_kind, manager_of, owned_update
+from dray.apiserver.write.managed_fields import PARTS_OF_PODS, Manager, managed_kind, owned_update
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
 from dray.validation import (
@@ -179,7 +179,7 @@ class ObjectWriter:
         has_revision = metadata.pop("resourceVersion", "")
         if has_revision:
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
-        manager = manager_of(
+        manager = Manager(
             call.field_manager(options.field_manager), managed_fields.UPDATE, group_version(row.group, call.version)
         )
         ownership = (row, document, manager, now, decoded.resets_managers)
@@ -309,7 +309,7 @@ class ObjectWriter:
         metadata = decoded.document["metadata"]
         self._match_name(call, metadata)
         self._match_namespace(call, metadata)
-        manager = manager_of(
+        manager = Manager(
             call.field_manager(options.field_manager),
             managed_fields.UPDATE,
             group_version(call.row.group, call.version),

@@ -40,7 +40,7 @@ from dray.apiserver.write.decoding import (
     unregistered,
 )
 from dray.apiserver.write.field_sets import OwnershipSchema
-from dray.apiserver.write.managed_fields import Manager, managed_kind, manager_of, owned_update
+from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_writer import (
     ObjectChange,
     ObjectWriter,
@@ -96,7 +96,7 @@ class Patcher:
         apply_to = await in_thread_if_large(
             len(call.request.body), lambda: self._patch_function(call, media_type, options)
         )
-        manager = manager_of(
+        manager = Manager(
             call.field_manager(options.field_manager), managed_fields.UPDATE, self._api_version(call), subresource
         )
 
@@ -138,7 +138,7 @@ class Patcher:
         """Applies a configuration of the kind that `shown` is about; `meant` says it in fields of the stored object."""
         size = len(call.request.body)
         config = meant(await in_thread_if_large(size, lambda: self._configuration(shown, options)))
-        manager = manager_of(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
+        manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
 
         def build(old: Document) -> Document:
             return self._applied(call, config, old, manager, options)
@@ -285,7 +285,7 @@ class Patcher:
 
     async def _apply(self, call: ApiCall, options: WriteOptions, subresource: str) -> WriteOutcome:
         config = await in_thread_if_large(len(call.request.body), lambda: self._configuration(call, options))
-        manager = manager_of(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
+        manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
 
         def build(old: Document) -> Document:
             return self._applied(call, config, old, manager, options)
