@@ -126,10 +126,7 @@ class Informer(Generic[T]):
         if handler.on_delete is not _nothing:
             self._on_delete.append(handler.on_delete)
         for obj in self.objects:
-            try:
-                handler.on_add(obj)
-            except Exception:
-                self._log_failure(obj)
+            self._call(handler.on_add, obj)
 
     # --- life
 
@@ -290,16 +287,10 @@ class Informer(Generic[T]):
             self._settle(self._parts, key)
         if old is None:
             for on_add in self._on_add:
-                try:
-                    on_add(obj)
-                except Exception:
-                    self._log_failure(obj)
+                self._call(on_add, obj)
         else:
             for on_update in self._on_update:
-                try:
-                    on_update(old, obj)
-                except Exception:
-                    self._log_failure(obj)
+                self._call(on_update, old, obj)
 
     def _settle(self, parts: SharedParts, changed: str) -> None:
         """Each change pays for a few objects that have been quiet, so that no task and no timer is needed."""
@@ -322,10 +313,7 @@ class Informer(Generic[T]):
         if known is None or gone is None:
             return
         for on_delete in self._on_delete:
-            try:
-                on_delete(gone)
-            except Exception:
-                self._log_failure(gone)
+            self._call(on_delete, gone)
 
     async def _resync(self) -> None:
         """Calls the handlers with every object again, in case one was missed."""
@@ -333,14 +321,14 @@ class Informer(Generic[T]):
             await self._client.clock.sleep(self._resync_s)
             for obj in self.objects:
                 for on_update in self._on_update:
-                    try:
-                        on_update(obj, obj)
-                    except Exception:
-                        self._log_failure(obj)
+                    self._call(on_update, obj, obj)
 
-    def _log_failure(self, obj: T) -> None:
-        """One handler's bug must not stop the copy that the other handlers use."""
-        log.exception("%s: a handler failed on %s", self.kind.plural, object_key(obj))
+    def _call(self, callback: Callable[..., None], *objects: T) -> None:
+        try:
+            callback(*objects)
+        except Exception:
+            # One handler's bug must not stop the copy that the other handlers use.
+            log.exception("%s: a handler failed on %s", self.kind.plural, object_key(objects[-1]))
 
 
 # --- our own writes ---------------------------------------------------------------------------------------------------

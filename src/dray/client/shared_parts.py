@@ -22,16 +22,15 @@ class SharedParts:
     Pods of one template have the same tolerations, token sources, images and paths, and each decodes to its own copy. An object
     means the same before and after, so that it does not matter who else holds it.
 
-    A part that no other object has is forgotten again: there are two generations of parts, and a full one replaces the older one.
+    There are `parts` of them at most: then all are forgotten, also those that only one object has, and it begins anew.
     """
 
     def __init__(self, parts: int = PARTS) -> None:
         self._limit = parts
-        self._recent: dict[Any, Any] = {}
-        self._older: dict[Any, Any] = {}
+        self._known: dict[Any, Any] = {}
 
     def __len__(self) -> int:
-        return len(self._recent) + len(self._older)
+        return len(self._known)
 
     def share(self, struct: msgspec.Struct) -> None:
         for name in struct.__struct_fields__:
@@ -44,12 +43,12 @@ class SharedParts:
 
     def _shared(self, part: Any) -> Any:
         identity = part if type(part) is str else (type(part), _short(codec.encode(part)))
-        known = self._recent.get(identity)
-        if known is None:
-            known = self._older.get(identity)
-            self._remember(identity, part if known is None else known)
+        known = self._known.get(identity)
         if known is not None:
             return known
+        if len(self._known) >= self._limit:
+            self._known.clear()
+        self._known[identity] = part
         if isinstance(part, msgspec.Struct):
             self.share(part)
         elif type(part) is tuple:
@@ -57,11 +56,6 @@ class SharedParts:
                 if isinstance(each, msgspec.Struct):
                     self.share(each)
         return part
-
-    def _remember(self, identity: Any, part: Any) -> None:
-        if len(self._recent) >= self._limit:
-            self._older, self._recent = self._recent, {}
-        self._recent[identity] = part
 
 
 def _short(encoding: bytes) -> bytes:
