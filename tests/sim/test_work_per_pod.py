@@ -25,7 +25,7 @@ WORK = {
     "decodes of JSON": (32, ("C Decoder.decode", "C decode")),
     "encodes of JSON": (31, ("C Encoder.encode", "C encode")),
     "documents brought into shape": (9, ("shape_document",)),
-    "structs brought into shape": (53, ("StructShape.__call__",)),
+    "structs brought into shape": (57, ("StructShape.__call__",)),
     "comparisons for managedFields": (8, ("compare",)),
     "validations": (8, ("validate_create", "validate_update", "validate_status_update")),
     "commits": (11, ("GroupCommit.submit",)),

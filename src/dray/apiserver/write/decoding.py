@@ -34,7 +34,6 @@ SUMMARY = 30
 # What most writes either change or leave alone as a whole.
 PARTS = ("metadata", "spec", "status")
 MAX_WARNINGS = 100
-NO_FIELDS: Document = {}
 SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
@@ -96,34 +95,23 @@ def decode_object(
         _check_custom_type(tree, body, expected_version, expected_kind)
     else:
         check_type(tree, expected_version, expected_kind)
-    fields = _share_equal_parts(tree, before) if before is not None else NO_FIELDS
+    if before is not None:
+        _share_equal_parts(tree, before)
     try:
         if not kind:
-            return shaped_object(row, version, tree, duplicates, before, fields)
-        return shaped_or_fail(tree, expected_version, expected_kind, duplicates, before, fields)
+            return shaped_object(row, version, tree, duplicates, before)
+        return shaped_or_fail(tree, expected_version, expected_kind, duplicates, before)
     except DecodeError as error:
         why = f'{expected_kind} in version "{version}" cannot be handled as a {expected_kind}: {error.answer}'
         raise bad_request(why) from None
 
 
-def _share_equal_parts(tree: Document, before: Document) -> Document:
-    """Puts stored parts in place of equal ones. Returns the stored fields of metadata, if at most finalizers differ and managedFields is left out."""
-    same = {part: tree[part] for part in PARTS if tree.get(part) and tree[part] == before.get(part)}
-    known = {part: before[part] for part in same}
-    fields = NO_FIELDS
-    if "metadata" not in same and isinstance(tree.get("metadata"), dict):
-        sent, stored = dict(tree["metadata"]), dict(before["metadata"])
-        sent.pop("finalizers", None)
-        stored.pop("finalizers", None)
-        if "managedFields" not in sent:
-            stored.pop("managedFields", None)
-        if sent == stored:
-            same["fields"], known["fields"], fields = sent, stored, stored
-    # In Python 1 equals True and 1.0; in JSON they differ.
-    if canonical(same) != canonical(known):
-        return NO_FIELDS
-    tree.update((part, known[part]) for part in PARTS if part in known)
-    return fields
+def _share_equal_parts(tree: Document, before: Document) -> None:
+    """Puts stored parts in place of equal ones. In Python 1 equals True and 1.0; in JSON they differ."""
+    for part in PARTS:
+        sent, known = tree.get(part), before.get(part)
+        if sent and sent == known and canonical(sent) == canonical(known):
+            tree[part] = known
 
 
 def _unrecognized(body: bytes, kind: str, why: str) -> ApiError:
@@ -194,12 +182,11 @@ def shaped_object(
     tree: Document,
     duplicates: tuple[str, ...] = (),
     before: Document | None = None,
-    fields: Document = NO_FIELDS,
 ) -> Decoded:
     """A tree as an object of the kind; raises DecodeError."""
     custom: CustomKind | None = row.custom
     if custom is None:
-        return shaped_or_fail(tree, group_version(row.group, version), row.kind, duplicates, before, fields)
+        return shaped_or_fail(tree, group_version(row.group, version), row.kind, duplicates, before)
     resets = _resets_managers(tree)
     document, unknown = custom.shaped(version, tree)
     if resets:
@@ -226,20 +213,13 @@ def shaped_or_fail(
     kind: str,
     duplicates: tuple[str, ...] = (),
     before: Document | None = None,
-    fields: Document = NO_FIELDS,
 ) -> Decoded:
-    """`before` is the object that was patched: what the patch left alone needs no second look. `fields` are all fields of metadata but its finalizers, as they are stored."""
+    """`before` is the object that was patched: what the patch left alone needs no second look."""
     resets = _resets_managers(tree)
     kept = _untouched(tree, before) if before else {}
     rest = {key: value for key, value in tree.items() if key not in kept} if kept else tree
-    if fields:
-        finalizers = rest["metadata"].get("finalizers")
-        rest = {**rest, "metadata": {"finalizers": finalizers} if finalizers else {}}
     reading = shape_document(rest, duplicates, api_version=api_version, kind=kind)
     document = reading.document
-    if fields:
-        # In the stored order. What shaping fills in where a field is absent, the stored fields have already.
-        document["metadata"] = {**fields, **document["metadata"], **fields}
     if kept:
         whole = document | kept
         document = {key: whole[key] for key in tree if key in whole} | whole
