@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,12 @@ def a_claim_that_is_being_deleted_under_its_user(cluster: Cluster) -> None:
 
 def a_tainted_device(cluster: Cluster) -> None:
     cluster.slice["spec"]["devices"] = [gpu("gpu-0", taints=[{"key": "maintenance", "effect": "NoSchedule"}])]
+
+
+def a_pool_of_two_drivers(cluster: Cluster) -> None:
+    twin = copy.deepcopy(cluster.slice)
+    twin["metadata"]["name"] = "twin"
+    cluster.add(twin)
 
 
 def half_a_pool(cluster: Cluster) -> None:
@@ -219,6 +226,11 @@ PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
     ),
     (a_tainted_device, "none are tolerated", "tolerate maintenance:NoSchedule"),
     (half_a_pool, f"1 of 2 slices are there, and driver {DRIVER} has to publish the rest", "wait for the driver"),
+    (
+        a_pool_of_two_drivers,
+        "2 slices are there, and they say that there are 1: two drivers publish it, or one was left behind",
+        "see that one driver alone publishes each pool",
+    ),
     (too_little_cpu, "cpu", "let the pod ask for at most 4 cpu instead of 6"),
     (every_device_in_use, "none are free", "release claim default/other"),
     (

@@ -332,3 +332,12 @@ def test_an_event_of_an_earlier_pod_of_the_same_name_is_not_read(tmp_path: Path)
     cluster.more[-1]["involvedObject"]["uid"] = "another"
     _, verdict = run(explain, cluster, tmp_path, "pod/train")
     assert verdict["message"] == "default/train is on node node-1 with its devices, and has not started"
+
+
+def test_a_pod_that_is_being_deleted_says_so(tmp_path: Path) -> None:
+    cluster = Cluster()
+    on_its_node(cluster)
+    cluster.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    cluster.pod["status"] = {"phase": "Running"}
+    _, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert verdict["message"] == "default/train is on node node-1 (Running, being deleted)"

@@ -121,8 +121,14 @@ def _said(claim: str) -> str:
 def _incomplete(views: Iterable[PoolView], option: Option) -> Iterator[tuple[str, str]]:
     for view in views:
         if not view.devices or any(_selected(option, kind) for kind in set(view.shape.kinds)):
-            said = f"{len(view.slice_names)} of {view.wanted_slices} slices are there"
-            yield f"{view.driver}/{view.name}", said
+            yield f"{view.driver}/{view.name}", _slices_there(view)
+
+
+def _slices_there(view: PoolView) -> str:
+    there, wanted = len(view.slice_names), view.wanted_slices
+    if there > wanted:
+        return f"{there} slices are there, and they say that there are {wanted}: two drivers publish it, or one was left behind"
+    return f"{there} of {wanted} slices are there, and driver {view.driver} has to publish the rest"
 
 
 def _selected(option: Option, kind: DeviceKind) -> bool:

@@ -137,7 +137,11 @@ CODES: dict[str, ReasonCode] = {
     # --- one request on one node
     "no-devices": ReasonCode("the node offers no devices at all", "run a driver there", 9),
     "too-few-devices": ReasonCode("the node has fewer devices than are asked for", "ask for fewer, or add devices", 7),
-    "incomplete-pool": ReasonCode("slices of a pool are missing", "wait for the driver to publish all of them", 5),
+    "incomplete-pool": ReasonCode(
+        "slices of a pool are missing, or there are too many",
+        "wait for the driver to publish all of them; see that one driver alone publishes each pool",
+        5,
+    ),
     "other-node": ReasonCode("the devices belong to other nodes", "nothing", 9),
     "class-selector": ReasonCode("too few devices are of the class", "ask for fewer, or see the class's selectors", 8),
     "request-selector": ReasonCode("too few devices match the request's selectors", "relax the selector", 6),

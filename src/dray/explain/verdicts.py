@@ -312,10 +312,7 @@ def _short_request(request: RequestReport, counts: RequestCounts) -> tuple[str, 
     code = _CODE_AT.get(stage) or _lacking(request)
     where = f"request {request.request} of claim {request.claim}"
     if stage in ("exist", "matchClass", "matchSelectors") and request.incomplete:
-        pools = "; ".join(
-            f"pool {name} is incomplete: {text}, and driver {name.partition('/')[0]} has to publish the rest"
-            for name, text in request.incomplete
-        )
+        pools = "; ".join(f"pool {name} is incomplete: {text}" for name, text in request.incomplete)
         return "incomplete-pool", f"{where} {counts.sentence()}; {pools}"
     if stage == "exist" and any(device.code == "other-node" for device in request.devices):
         return "other-node", f"{where} {counts.sentence()} on this node, the others belong to other nodes"

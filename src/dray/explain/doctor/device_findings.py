@@ -64,11 +64,14 @@ def pools(e: CheckedCluster) -> Iterator[DoctorFinding]:
             if ("incomplete", *view.pool_id) not in told:
                 told.add(("incomplete", *view.pool_id))
                 have, want = len(view.slice_names), view.wanted_slices
+                fix = f"see driver {view.driver}: it stopped in the middle of publishing, or a slice was deleted"
+                if have > want:
+                    fix = f"see that one driver alone publishes the pool, and delete slices that were left behind: {', '.join(view.slice_names)}"
                 yield error(
                     "incomplete-pool",
                     f"pool {view.driver}/{view.name}",
                     f"generation {view.generation} has {have} of {want} slices, so nothing of it is given out",
-                    f"see driver {view.driver}: it stopped in the middle of publishing, or a slice was deleted",
+                    fix,
                 )
         for view in found.invalid:
             if ("invalid", *view.pool_id) not in told:

@@ -109,7 +109,8 @@ class ExplainedCluster:
             code = (found.cause or found.code) if found.severity == "error" else SCHEDULED
             return replace(_settled(pod, code, f"{where} {found.message}"), fix=found.fix, details=self._devices(pod))
         again = self._as_if_waiting(pod)
-        state = ", ".join([pod.status.phase or "Pending", *(_waits(row) for row in waiting_containers(pod))])
+        going = ["being deleted"] if pod.metadata.deletion_timestamp is not None else []
+        state = ", ".join([pod.status.phase or "Pending", *going, *(_waits(row) for row in waiting_containers(pod))])
         return replace(
             _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({state})"),
             details=(f"node: {why_this_node(pod.spec.node_name, again.nodes)}", *self._devices(pod, again.requests)),
