@@ -508,7 +508,7 @@ async def many_budgets(client: Client) -> tuple[str, Document]:
 
 
 async def many_slices_of_endpoints(client: Client) -> tuple[str, Document]:
-    endpoints = [{"addresses": [f"10.1.0.{n}"], "targetRef": {"kind": "Pod", "name": f"p{n}"}} for n in range(10)]
+    endpoints = [{"addresses": [f"10.1.0.{n}"], "targetRef": {"kind": "Pod", "name": f"p{n}"}} for n in range(40)]
     of = {
         "metadata": {"name": "e", "labels": {"kubernetes.io/service-name": "other"}},
         "addressType": "IPv4",
