@@ -216,3 +216,68 @@ async def test_preconditions_are_about_the_pod_that_was_named(server: Client) ->
     assert (await evict(server, preconditions={"resourceVersion": "1"})).status == 409
     version = (await server.get(f"{PODS}/p")).body["metadata"]["resourceVersion"]
     assert (await evict(server, preconditions={"resourceVersion": version})).status == 201
+
+
+EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+NOT_NAMED = "name in URL does not match name in Eviction object"
+OPTIONS = 'DeleteOptions.meta.k8s.io "" is invalid: '
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({}, 400, NOT_NAMED),
+        ({**EVICTION, "metadata": {}}, 400, NOT_NAMED),
+        ({**EVICTION, "metadata": {"name": "q"}}, 400, NOT_NAMED),
+        (
+            {**EVICTION, "metadata": {"name": "p", "namespace": "kube-system"}},
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            {**EVICTION, "deleteOptions": {"dryRun": ["Some"]}},
+            422,
+            OPTIONS + 'dryRun: Unsupported value: ["Some"]: supported values: "All"',
+        ),
+        (
+            {**EVICTION, "deleteOptions": {"propagationPolicy": "Sideways"}},
+            422,
+            OPTIONS + 'propagationPolicy: Unsupported value: "Sideways": supported values: "Foreground", "Background", '
+            '"Orphan", "nil"',
+        ),
+        (
+            {**EVICTION, "deleteOptions": {"propagationPolicy": "Orphan", "orphanDependents": True}},
+            422,
+            OPTIONS + 'propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be '
+            "both set",
+        ),
+        (
+            {**EVICTION, "deleteOptions": {"ignoreStoreReadErrorWithClusterBreakingPotential": True}},
+            422,
+            'Eviction.policy "p" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid '
+            "value: true: can not be set for pod eviction, try after removing the option",
+        ),
+    ],
+)
+async def test_an_odd_eviction_is_refused_and_the_pod_stays(
+    server: Client, body: dict[str, Any], status: int, message: str
+) -> None:
+    await a_running_pod(server)
+    refused = await server.post(f"{PODS}/p/eviction", body)
+    assert (refused.status, refused.body["message"]) == (status, message)
+    assert not await is_leaving(server)
+
+
+async def test_an_eviction_of_another_pod_of_this_name_says_so(server: Client) -> None:
+    await server.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    refused = await evict(server, preconditions={"uid": "other"})
+    assert refused.status == 409
+    assert 'Operation cannot be fulfilled on Pod "p": the UID in the precondition (other)' in refused.body["message"]
+    assert refused.body["details"]["kind"] == "Pod"
+
+
+async def test_an_eviction_of_an_older_version_counts(server: Client) -> None:
+    await a_running_pod(server)
+    answer = await server.post(f"{PODS}/p/eviction", {**EVICTION, "apiVersion": "policy/v1beta1"})
+    assert answer.status == 201, answer.body
+    assert await is_leaving(server)

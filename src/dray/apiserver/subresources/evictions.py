@@ -45,6 +45,7 @@ class Evictions:
 
     async def evict(self, call: ApiCall, deletion: DeleteOptions) -> None:
         """Deletes the pod; raises 429 where its budget has no disruption left."""
+        conflict = errors.conflict(call.row, call.name)
         for _ in range(MAX_ATTEMPTS):
             stored = await self._writer.current(self._core.cache(call.row), call.namespace, call.name)
             if stored is None:
@@ -59,7 +60,8 @@ class Evictions:
             except errors.ApiError as error:
                 if error.code != 409 or deletion.resource_version or not _may_start(pod):
                     raise
-        raise errors.conflict(call.row, call.name)
+                conflict = error
+        raise conflict
 
     async def _evict_protected(self, call: ApiCall, deletion: DeleteOptions, stored: Stored, pod: Document) -> None:
         budget = await self._budget_of(call, pod)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from dray.api.jsontext import go_json
@@ -16,6 +17,7 @@ from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
+    JSON,
     WriteOptions,
     body_type,
     write_options,
@@ -23,10 +25,7 @@ from dray.apiserver.request.request_options import (
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission
 from dray.apiserver.write.decoding import Decoded, decode_object
-from dray.apiserver.write.deletion import (
-    DeleteOptions,
-    Deleter,
-)
+from dray.apiserver.write.deletion import Deleter, options_of
 from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectChange,
@@ -75,10 +74,7 @@ class Subresources:
         decoded = await self._decoded(call, by_kind("Pod"), "Binding")
         self._writer.report(call, decoded.problems, options)
         metadata = decoded.document["metadata"]
-        if (metadata.get("namespace") or call.namespace) != call.namespace:
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+        _check_namespace(metadata, call)
         if call.row.kind == "Pod" and (metadata.get("name") or call.name) != call.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
         return decoded.document
@@ -114,21 +110,19 @@ class Subresources:
     async def evict(self, call: ApiCall) -> Document:
         options = write_options(call.query, "CreateOptions")
         eviction_row = dataclasses.replace(by_kind("PodDisruptionBudget"), kind="Eviction")
-        decoded = await self._decoded(call, eviction_row)
+        body, media_type = call.request.body, body_type(call.content_type)
+        if media_type == JSON and OLD_POLICY in body:
+            body = _in_current_version(body)
+        decoded = await in_thread_if_large(len(body), lambda: decode_object(body, media_type, eviction_row, "v1"))
         self._writer.report(call, decoded.problems, options)
-        name = decoded.document["metadata"].get("name") or call.name
-        if name != call.name:
+        metadata = decoded.document["metadata"]
+        _check_namespace(metadata, call)
+        if metadata.get("name") != call.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
+        _check_ignores_nothing(decoded.document.get("deleteOptions") or {}, call.name, eviction_row)
         eviction = await self._admit(call, decoded.document, "Eviction", options)
-        wish = eviction.get("deleteOptions") or {}
-        conditions = wish.get("preconditions") or {}
-        deletion = DeleteOptions(
-            uid=conditions.get("uid") or "",
-            resource_version=conditions.get("resourceVersion") or "",
-            grace_period_s=wish.get("gracePeriodSeconds"),
-            propagation=wish.get("propagationPolicy") or "",
-            dry_run=options.dry_run or bool(wish.get("dryRun")),
-        )
+        deletion = options_of(eviction.get("deleteOptions") or {})
+        deletion = dataclasses.replace(deletion, dry_run=options.dry_run or deletion.dry_run)
         from dray.apiserver.subresources.evictions import Evictions
 
         await Evictions(self._core, self._writer, self._deleter).evict(call, deletion)
@@ -156,6 +150,38 @@ class Subresources:
         entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries
+
+
+def _check_namespace(metadata: Document, call: ApiCall) -> None:
+    if (metadata.get("namespace") or call.namespace) != call.namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+OLD_POLICY = b"policy/v1beta1"
+UNREADABLE = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+
+def _in_current_version(body: bytes) -> bytes:
+    """An Eviction of policy/v1beta1 says the same as one of policy/v1."""
+    try:
+        tree = msgspec.json.decode(body)
+    except msgspec.MsgspecError:
+        return body
+    if not isinstance(tree, dict) or tree.get("apiVersion") != OLD_POLICY.decode():
+        return body
+    return msgspec.json.encode({**tree, "apiVersion": "policy/v1"})
+
+
+def _check_ignores_nothing(wish: Document, name: str, row: Resource) -> None:
+    if wish.get(UNREADABLE):
+        problem = errors.OptionError(
+            "FieldValueInvalid",
+            f"deleteOptions.{UNREADABLE}",
+            "Invalid value: true: can not be set for pod eviction, try after removing the option",
+        )
+        raise errors.invalid(row.group, row.kind, name, [problem])
 
 
 def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:

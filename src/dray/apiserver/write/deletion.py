@@ -63,7 +63,7 @@ class DeleteOptions:
 async def delete_options(call: ApiCall) -> DeleteOptions:
     """From the body, or without one from the query; raises 400 and 422."""
     if call.request.body:
-        return _from_document(await in_thread_if_large(len(call.request.body), lambda: _decoded(call)))
+        return options_of(await in_thread_if_large(len(call.request.body), lambda: _decoded(call)))
     query = call.query
     document: Document = {}
     if (grace := query.number("gracePeriodSeconds")) is not None:
@@ -77,7 +77,7 @@ async def delete_options(call: ApiCall) -> DeleteOptions:
     preconditions = _query_preconditions(query)
     if preconditions:
         document["preconditions"] = preconditions
-    return _from_document(document)
+    return options_of(document)
 
 
 def _query_preconditions(query: Query) -> Document:
@@ -103,7 +103,8 @@ def _decoded(call: ApiCall) -> Document:
         raise errors.bad_request(error.answer) from None
 
 
-def _from_document(document: Document) -> DeleteOptions:
+def options_of(document: Document) -> DeleteOptions:
+    """Raises 422."""
     problems = list(_problems(document))
     if problems:
         raise errors.invalid(META_GROUP, "DeleteOptions", "", problems)
