@@ -66,6 +66,8 @@ LEAST: dict[str, Document] = {
     },
     "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
+    "IPAddress": {"spec": {"parentRef": {"resource": "services", "name": "s"}}},
+    "ServiceCIDR": {"spec": {"cidrs": ["10.200.0.0/16"]}},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "StorageClass": {"provisioner": "p.example.com"},
     "RuntimeClass": {"handler": "runc"},

@@ -366,3 +366,43 @@ async def test_cells_of_nodes_and_of_kinds_without_columns(server: Client) -> No
         ("Created At", "date"),
     ]
     assert table["rows"][0]["cells"] == ["x", made.body["metadata"]["creationTimestamp"]]
+
+
+IP_ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
+A_SERVICE = {"group": "", "resource": "services", "namespace": "default", "name": "s"}
+
+
+@pytest.mark.parametrize(
+    ("parent", "problem"),
+    [
+        (None, "spec.parentRef: Required value"),
+        ({}, "[spec.parentRef.resource: Required value, spec.parentRef.name: Required value]"),
+        ({**A_SERVICE, "group": "A_"}, 'spec.parentRef.group: Invalid value: "A_": a lowercase RFC 1123 subdomain'),
+        ({**A_SERVICE, "name": "a/b"}, "spec.parentRef.name: Invalid value: \"a/b\": may not contain '/'"),
+    ],
+)
+async def test_an_address_belongs_to_an_object(server: Client, parent: Any, problem: str) -> None:
+    refused = await server.post(IP_ADDRESSES, {"metadata": {"name": "10.0.0.77"}, "spec": {"parentRef": parent}})
+    assert (refused.status, problem in refused.body["message"]) == (422, True), refused.body
+
+
+async def test_an_address_stays_with_its_object(server: Client) -> None:
+    made = await server.post(IP_ADDRESSES, {"metadata": {"name": "10.0.0.77"}, "spec": {"parentRef": A_SERVICE}})
+    assert made.status == 201, made.body
+    refused = await server.patch(f"{IP_ADDRESSES}/10.0.0.77", {"spec": {"parentRef": {"name": "other"}}})
+    assert "spec.parentRef: Invalid value: null: field is immutable" in refused.body["message"]
+
+
+async def test_a_range_gets_a_second_family_and_does_not_change(server: Client) -> None:
+    path, first, second = "/apis/networking.k8s.io/v1/servicecidrs", "10.200.0.0/16", "2001:db8::/112"
+    await server.post(path, {"metadata": {"name": "x"}, "spec": {"cidrs": [first]}})
+    refused = await server.patch(f"{path}/x", {"spec": {"cidrs": ["10.201.0.0/16"]}})
+    assert 'spec.cidrs[0]: Invalid value: "10.201.0.0/16": field is immutable' in refused.body["message"]
+    assert (await server.patch(f"{path}/x", {"spec": {"cidrs": [first, second]}})).status == 200
+    refused = await server.patch(f"{path}/x", {"spec": {"cidrs": [first]}})
+    assert f'spec.cidrs: Invalid value: ["{first}"]: field is immutable' in refused.body["message"]
+
+
+async def test_budgets_and_certificate_requests_have_any_name(server: Client) -> None:
+    budget = {"metadata": {"name": "Any_Name"}, "spec": {"minAvailable": 1}}
+    assert (await server.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)).status == 201

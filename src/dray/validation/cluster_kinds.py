@@ -1,6 +1,6 @@
 """Rules for kinds of a stock cluster that Dray stores and does not act on: what a client must not leave out or change.
 
-Runtime classes, endpoint slices and revisions of controllers. Deeper rules of these kinds are left to the
+Runtime classes and revisions of controllers. Deeper rules of these kinds are left to the
 components that use them.
 """
 
@@ -11,8 +11,6 @@ from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import IMMUTABLE, check_not_negative
 from dray.validation.pod_fields import check_labels, check_tolerations
 from dray.validation.pods import check_overhead
-
-ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 
 
 def check_runtime_class(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
@@ -37,16 +35,6 @@ def _check_scheduling(scheduling: Document, errors: Errors) -> None:
         if key in seen:
             errors.duplicate(f"scheduling.tolerations[{i}]", toleration)
         seen.add(key)
-
-
-def check_endpoint_slice(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
-    kind = new.get("addressType") or ""
-    if not kind:
-        errors.required("addressType", declarative=True)
-    elif kind not in ADDRESS_TYPES:
-        errors.not_supported("addressType", kind, ADDRESS_TYPES, declarative=True)
-    if old is not None and kind != (old.get("addressType") or ""):
-        errors.invalid("addressType", kind, IMMUTABLE, declarative=True)
 
 
 def check_revision(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:

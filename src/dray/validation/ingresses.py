@@ -9,6 +9,7 @@ from dray.api import names
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE, check_domain_path, check_network, ip_family
 from dray.validation.label_selectors import check_label_selector
+from dray.validation.metadata import path_segment_problems
 from dray.validation.pod_fields import check_port, check_port_number, port_name_problems
 
 PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
@@ -124,16 +125,36 @@ def _check_tls(tls: Document, path: str, errors: Errors) -> None:
 
 def check_ingress_class(new: Document, old: Document | None, errors: Errors) -> None:
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
-    controller, parameters = spec.get("controller") or "", spec.get("parameters") or {}
+    controller, parameters = spec.get("controller") or "", spec.get("parameters")
     if old is not None and controller != (before.get("controller") or ""):
         errors.invalid("spec.controller", controller, IMMUTABLE)
     check_domain_path(controller, "spec.controller", errors)
-    if parameters.get("scope") == "Namespace" and not parameters.get("namespace"):
-        errors.required("spec.parameters.namespace", "`parameters.scope` is set to 'Namespace'")
+    if parameters is not None and (old is None or parameters != before.get("parameters")):
+        _check_parameters(parameters, "spec.parameters", errors)
+
+
+def _check_parameters(parameters: Document, path: str, errors: Errors) -> None:
+    if (group := parameters.get("apiGroup")) is not None:
+        errors.each_invalid(f"{path}.apiGroup", group, names.subdomain_problems(group))
+    for field in ("kind", "name"):
+        text = parameters.get(field) or ""
+        if not text:
+            errors.required(f"{path}.{field}", declarative=True)
+        errors.each_invalid(f"{path}.{field}", text, path_segment_problems(text))
+    scope, namespace = parameters.get("scope", "Cluster"), parameters.get("namespace")
+    if scope not in SCOPES:
+        errors.not_supported(f"{path}.scope", scope, SCOPES)
+    elif scope == "Cluster" and namespace is not None:
+        errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+    elif scope == "Namespace" and namespace is None:
+        errors.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+    elif namespace is not None:
+        errors.each_invalid(f"{path}.namespace", namespace, names.label_problems(namespace))
 
 
 # --- NetworkPolicy ---------------------------------------------------------------------------------------------------
 
+SCOPES = ("Cluster", "Namespace")
 POLICY_TYPES = ("Ingress", "Egress")
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 

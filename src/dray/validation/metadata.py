@@ -59,8 +59,11 @@ def name_rule(kind: str) -> names.Problems:
 
 
 _PATH_NAMED = frozenset(
-    ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration")
-)
+    (
+        "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration",
+        "PodDisruptionBudget", "CertificateSigningRequest",
+    )
+)  # fmt: skip
 
 
 def address_problems(name: str) -> tuple[str, ...]:
