@@ -66,6 +66,9 @@ LEAST: dict[str, Document] = {
     },
     "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
+    "PersistentVolume": {
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}},
+    },
     "IPAddress": {"spec": {"parentRef": {"resource": "services", "name": "s"}}},
     "ServiceCIDR": {"spec": {"cidrs": ["10.200.0.0/16"]}},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},

@@ -14,7 +14,7 @@ empty one, and rules ask.
 | `claims`, `claim_status`, `device_classes`, `device_taint_rules`, `pool_status` | the kinds of resource.k8s.io |
 | `slices`, `devices`, `capacity_policy`, `node_allocatable`, `node_selector` | ResourceSlice and what is in it |
 | `pods`, `pod_fields`, `pod_details`, `pod_status`, `pod_groups`, `pod_templates`, `workloads`, `jobs`, `schedules` | pods, and the kinds that make pods |
-| `volumes`, `ingresses`, `autoscalers`, `certificate_requests`, `signer_names`, `pem`, `cluster_kinds` | volumes, ingresses, network policies, autoscalers, certificate requests and other kinds that Dray stores for others |
+| `volumes`, `persistent_volumes`, `ingresses`, `autoscalers`, `certificate_requests`, `signer_names`, `pem`, `cluster_kinds` | volumes, ingresses, network policies, autoscalers, certificate requests and other kinds that Dray stores for others |
 | `core_kinds`, `key_values`, `services`, `network_objects`, `disruption_budgets`, `events`, `quotas`, `limit_ranges`, `rbac` | the other kinds |
 | `metadata`, `conditions`, `formats`, `shares`, `equality`, `expressions`, `errors` | parts that many kinds share |
 | `warnings` | warnings about fields that are valid |

@@ -64,8 +64,14 @@ def check_lease(document: Document, errors: Errors) -> None:
         errors.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
         errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+    strategy = spec.get("strategy")
+    if strategy is not None and strategy not in LEASE_STRATEGIES:
+        errors.not_supported("spec.strategy.strategy", strategy, LEASE_STRATEGIES)
+    if spec.get("preferredHolder") and not strategy:
+        errors.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined")
 
 
+LEASE_STRATEGIES = ("OldestEmulationVersion",)
 HIGHEST_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITIES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")

@@ -98,7 +98,7 @@ _CHECKS: dict[str, Check] = {
     "PriorityClass": _without_context(core_kinds.check_priority_class),
     "PodGroup": _without_context(_later("pod_groups", "check_group")),
     "Workload": _without_context(_later("pod_groups", "check_workload")),
-    **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
+    **dict.fromkeys(("Role", "ClusterRole"), _without_context(rbac.check_role)),
     **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), _without_context(rbac.check_binding)),
     **dict.fromkeys(
         ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
@@ -114,6 +114,7 @@ _CHECKS: dict[str, Check] = {
     "PodTemplate": _pod_template,
     "PodDisruptionBudget": _once(_later("disruption_budgets", "check_budget")),
     "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_request")),
+    "PersistentVolume": _without_context(_later("persistent_volumes", "check_volume")),
     "PersistentVolumeClaim": _without_context(_later("volumes", "check_volume_claim")),
     "StorageClass": _without_context(_later("volumes", "check_storage_class")),
     "RuntimeClass": cluster_kinds.check_runtime_class,

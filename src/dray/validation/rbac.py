@@ -6,16 +6,31 @@ from typing import Any
 
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
+from dray.validation.label_selectors import check_label_selector
 
 GROUP = "rbac.authorization.k8s.io"
 SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
 
-def check_role(document: Document, errors: Errors) -> None:
+def check_role(document: Document, old: Document | None, errors: Errors) -> None:
     """A Role or a ClusterRole; only a ClusterRole may name URLs."""
     namespaced = document.get("kind") == "Role"
     for index, rule in enumerate(document.get("rules") or ()):
         _check_rule(rule or {}, f"rules[{index}]", errors, namespaced=namespaced)
+    aggregation = document.get("aggregationRule")
+    if not namespaced and aggregation is not None and (old is None or aggregation != old.get("aggregationRule")):
+        _check_aggregation(aggregation.get("clusterRoleSelectors") or [], errors)
+
+
+def _check_aggregation(selectors: list[Document], errors: Errors) -> None:
+    path = "aggregationRule.clusterRoleSelectors"
+    if not selectors:
+        errors.required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")
+    for i, selector in enumerate(selectors):
+        before = len(errors)
+        check_label_selector(selector, f"{path}[{i}]", errors)
+        if len(errors) > before:
+            errors.invalid(f"{path}[{i}]", None, "invalid label selector.")
 
 
 def _check_rule(rule: Document, path: str, errors: Errors, *, namespaced: bool) -> None:
