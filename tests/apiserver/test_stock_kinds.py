@@ -406,3 +406,25 @@ async def test_a_range_gets_a_second_family_and_does_not_change(server: Client) 
 async def test_budgets_and_certificate_requests_have_any_name(server: Client) -> None:
     budget = {"metadata": {"name": "Any_Name"}, "spec": {"minAvailable": 1}}
     assert (await server.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)).status == 201
+
+
+async def test_definitions_have_columns(server: Client) -> None:
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"plural": "foos", "singular": "foo", "kind": "Foo", "shortNames": ["fo"]}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = await server.post(path, {"metadata": {"name": "foos.example.com"}, "spec": spec})
+    table = (await server.get(path, accept=TABLE)).body
+    wanted = ["Name", "Scope", "Versions", "Created At", "Group", "Kind", "ShortNames", "Established"]
+    assert [column["name"] for column in table["columnDefinitions"]] == wanted
+    created = made.body["metadata"]["creationTimestamp"]
+    shown = ["foos.example.com", "Namespaced", "v1(storage)", created, "example.com", "Foo", "fo"]
+    assert table["rows"][0]["cells"][:-1] == shown
+
+
+async def test_nobody_owns_labels_by_way_of_a_status(server: Client) -> None:
+    await server.post(DEPLOYMENT_PATH, {"metadata": {"name": "x"}, "spec": SELECTED})
+    both = {"metadata": {"labels": {"l": "1"}}, "status": {"observedGeneration": 1}}
+    seen = (await server.patch(f"{DEPLOYMENT_PATH}/x/status", both)).body["metadata"]
+    (entry,) = (entry for entry in seen["managedFields"] if entry.get("subresource") == "status")
+    assert entry["fieldsV1"] == {"f:status": {"f:observedGeneration": {}}}

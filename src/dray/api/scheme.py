@@ -153,6 +153,16 @@ _CSI_DRIVER_COLUMNS = (
     Column("Modes"),
     _AGE,
 )
+_DEFINITION_COLUMNS = (
+    _NAME,
+    Column("Scope"),
+    Column("Versions"),
+    Column("Created At", "date"),
+    Column("Group", priority=1),
+    Column("Kind", priority=1),
+    Column("ShortNames", priority=1),
+    Column("Established", "boolean", priority=1),
+)
 _API_SERVICE_COLUMNS = (_NAME, Column("Service"), Column("Available"), _AGE)
 # What `kubectl get` prints of a kind for which Kubernetes has no columns.
 _DEFAULT_COLUMNS = (_NAME, Column("Created At", "date"))
@@ -280,7 +290,7 @@ RESOURCES: tuple[Resource, ...] = (
     served("admissionregistration.k8s.io/validatingadmissionpolicies"),
     served("admissionregistration.k8s.io/validatingadmissionpolicybindings"),
     # other kinds
-    served("apiextensions.k8s.io/customresourcedefinitions"),
+    served("apiextensions.k8s.io/customresourcedefinitions", columns=_DEFINITION_COLUMNS),
     served("apiregistration.k8s.io/apiservices", columns=_API_SERVICE_COLUMNS),
     # questions to the server
     served("authentication.k8s.io/selfsubjectreviews"),

@@ -191,6 +191,9 @@ def bare_status(new: Document, old: Document, setting: Setting) -> Document:
     return new
 
 
+BARE_STATUS: dict[str, Any] = {"update_status": bare_status, "reset_status": SPEC_AND_METADATA}
+
+
 def gated_status(new: Document, old: Document, setting: Setting) -> Document:
     _keep_rest(new, old)
     _keep_metadata(new, old)
@@ -470,7 +473,11 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("", "ResourceQuota"): replace(with_status(plain_create, plain_update), returns_deleted=None),
     ("", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
     ("events.k8s.io", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
-    ("apps", "Deployment"): replace(with_status(counted_create, deployment_update), update_status=labels_kept_status),
+    ("apps", "Deployment"): replace(
+        with_status(counted_create, deployment_update),
+        update_status=labels_kept_status,
+        reset_status={"f:spec": {}, "f:metadata": {"f:labels": {}}},
+    ),
     ("apps", "ReplicaSet"): with_status(counted_create, counted_update, {"replicas": 0}),
     ("apps", "DaemonSet"): with_status(
         daemon_set_create,
@@ -500,7 +507,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("networking.k8s.io", "Ingress"): with_status(counted_create, counted_update, {"loadBalancer": {}}),
     ("networking.k8s.io", "IngressClass"): COUNTED,
     ("networking.k8s.io", "NetworkPolicy"): COUNTED,
-    ("networking.k8s.io", "ServiceCIDR"): replace(with_status(plain_create, plain_update), update_status=bare_status),
+    ("networking.k8s.io", "ServiceCIDR"): replace(with_status(plain_create, plain_update), **BARE_STATUS),
     ("", "PersistentVolume"): replace(
         with_status(plain_create, plain_update), create=volume_create, update_status=volume_status, returns_deleted=None
     ),
@@ -513,12 +520,12 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         plain_create, plain_update, conditional_versions=V1, returns_deleted=None
     ),
     ("storage.k8s.io", "CSINode"): Strategy(
-        plain_create, plain_update, bare_status, conditional_versions=V1, returns_deleted=None
+        plain_create, plain_update, conditional_versions=V1, returns_deleted=None, **BARE_STATUS
     ),
     ("storage.k8s.io", "CSIStorageCapacity"): Strategy(plain_create, plain_update, conditional_versions=V1),
     ("storage.k8s.io", "VolumeAttachment"): replace(
         with_status(plain_create, plain_update, {"attached": False}),
-        update_status=bare_status,
+        **BARE_STATUS,
         conditional_versions=V1,
         returns_deleted=None,
     ),
@@ -530,7 +537,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         SPEC_FIELDS,
     ),
     ("certificates.k8s.io", "PodCertificateRequest"): replace(
-        with_status(plain_create, plain_update), update_status=bare_status, conditional_versions=V1
+        with_status(plain_create, plain_update), **BARE_STATUS, conditional_versions=V1
     ),
     ("certificates.k8s.io", "ClusterTrustBundle"): Strategy(
         plain_create, plain_update, conditional_versions=frozenset({"v1", "v1beta1"})
@@ -539,13 +546,11 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         plain_create, plain_update, conditional_versions=frozenset({"v1beta1", "v1alpha2"})
     ),
     ("node.k8s.io", "RuntimeClass"): Strategy(plain_create, plain_update, conditional_versions=V1),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): replace(COUNTED_WITH_STATUS, update_status=bare_status),
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): replace(
-        COUNTED_WITH_STATUS, update_status=bare_status
-    ),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): replace(COUNTED_WITH_STATUS, **BARE_STATUS),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): replace(COUNTED_WITH_STATUS, **BARE_STATUS),
     ("storagemigration.k8s.io", "StorageVersionMigration"): replace(
         with_status(plain_create, plain_update),
-        update_status=bare_status,
+        **BARE_STATUS,
         conditional_versions=frozenset({"v1", "v1beta1"}),
     ),
     **{

@@ -400,7 +400,25 @@ def _api_service(document: Document, now: datetime) -> list[Any]:
     return [_name(document), place, state, _age(document, now)]
 
 
+def _definition(document: Document, now: datetime) -> list[Any]:
+    spec = document.get("spec") or {}
+    kept = ("", "(storage)")
+    versions = sorted(
+        f"{version.get('name', '')}{kept[bool(version.get('storage'))]}"
+        for version in spec.get("versions") or ()
+        if version.get("served")
+    )
+    conditions = _at(document, "status", "conditions") or ()
+    is_established = any(entry.get("type") == "Established" and entry.get("status") == "True" for entry in conditions)
+    return [
+        _name(document), spec.get("scope", ""), ",".join(versions), document["metadata"].get("creationTimestamp", ""),
+        spec.get("group", ""), _at(spec, "names", "kind") or "", ",".join(_at(spec, "names", "shortNames") or ()),
+        is_established,
+    ]  # fmt: skip
+
+
 CLUSTER_CELLS: dict[str, Cells] = {
+    "CustomResourceDefinition": _definition,
     "Endpoints": _endpoints,
     "EndpointSlice": _endpoint_slice,
     "Ingress": _ingress,
