@@ -43,7 +43,8 @@ def test_apply_again_changes_nothing_but_spelled_out_defaults(kubectl: Kubectl, 
 def test_server_side_apply_takes_over(kubectl: Kubectl, manifest: Path) -> None:
     out = kubectl.run("apply", "--server-side", "--force-conflicts", "-f", str(manifest))
     assert out.count("serverside-applied") == len(manifests.everything())
-    assert "Warning" not in out
+    deprecated = "resource.k8s.io/v1alpha3 ResourcePoolStatusRequest is deprecated in v1.39+, unavailable in v1.42+"
+    assert [line for line in out.splitlines() if "Warning" in line] == [f"Warning: {deprecated}"]
     rule = kubectl.json("devicetaintrule", "rule-1")
     assert rule["spec"]["deviceSelector"] == {"driver": "gpu.example.com"}
 
