@@ -10,7 +10,7 @@ from dray.api.names import subdomain_problems
 from dray.api.resource import ResourceSlice
 from dray.kubelet.claims import CheckpointedDevice, PreparedClaim
 from dray.kubelet.errors import DriverError
-from dray.testing.driver_features import features_of
+from dray.testing.driver_feature_checks import features_of
 from dray.testing.driver_process import Target
 from dray.testing.driver_test_rig import (
     NODE,

@@ -15,7 +15,7 @@ from dray.api.resource import ResourceClaim
 from dray.driver import ClaimReference, PrepareError, nri
 from dray.driver.claim_files import CdiFiles, Checkpoint, ClaimRecords
 from dray.driver.cpu import CpuDriver, MemoryDriver
-from dray.driver.cpu.claims import CpuRecord
+from dray.driver.cpu.claim_records import CpuRecord
 from dray.driver.cpu.devices import CpuOptions
 from dray.driver.nri import NriPlugin
 from dray.driver.prepare import ClaimPreparer

@@ -7,7 +7,7 @@ from tests.driver.net.pods import SHARED, WHOLE, claim_for, device, state_of
 
 from dray.driver.claim_files import ClaimRecords
 from dray.driver.net import interfaces
-from dray.driver.net.claims import InterfaceRecord
+from dray.driver.net.claim_records import InterfaceRecord
 from dray.driver.net.namespaces import KeptNamespaces
 
 PARAMETERS = {

@@ -15,7 +15,7 @@ from dray.api.resource import (
 from dray.driver import ClaimReference
 from dray.driver.claim_files import CdiFiles, Checkpoint
 from dray.driver.nvidia import NvidiaDriver
-from dray.driver.nvidia.claims import CardRecords
+from dray.driver.nvidia.claim_records import CardRecords
 from dray.driver.nvidia.mps import MpsDaemon
 from dray.driver.prepare import ClaimPreparer
 

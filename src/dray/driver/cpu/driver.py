@@ -16,7 +16,7 @@ from dray.api.cdi import ContainerEdits
 from dray.api.cpuset import format_cpu_list, parse_cpu_list
 from dray.driver.claim_files import ClaimRecords
 from dray.driver.cpu.choice import choose_cpus
-from dray.driver.cpu.claims import CpuRecord, cpus_of
+from dray.driver.cpu.claim_records import CpuRecord, cpus_of
 from dray.driver.cpu.devices import CAPACITY, DRIVER, CpuOptions, GroupBy, Mode, device_of, groups_of
 from dray.driver.cpu.parameters import read_parameters, wanted_cpus
 from dray.driver.cpu.pinning import add_nri_option, granted, variable

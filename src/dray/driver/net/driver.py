@@ -14,8 +14,9 @@ import msgspec
 from dray.api.resource import AllocatedDeviceStatus, NetworkDeviceData
 from dray.atomic_files import open_private
 from dray.driver.claim_files import ClaimRecords, safe_file_part
-from dray.driver.net.claims import InterfaceRecord, InterfaceUse
-from dray.driver.net.conditions import (
+from dray.driver.net.claim_records import InterfaceRecord, InterfaceUse
+from dray.driver.net.devices import InterfaceChoice, device_of, is_offered, is_shared, names_of
+from dray.driver.net.health import (
     LinkProblem,
     PodLink,
     add_traffic_metrics,
@@ -23,7 +24,6 @@ from dray.driver.net.conditions import (
     problem_on_host,
     read_pod_link,
 )
-from dray.driver.net.devices import InterfaceChoice, device_of, is_offered, is_shared, names_of
 from dray.driver.net.hook import HookRequests
 from dray.driver.net.interfaces import LARGEST_LIMIT, bring_back, bring_in, read_routes
 from dray.driver.net.links import Link, read_links

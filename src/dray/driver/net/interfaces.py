@@ -13,7 +13,7 @@ from ipaddress import ip_interface, ip_network
 from pathlib import Path
 from typing import Any
 
-from dray.driver.net.claims import InterfaceUse, PodSide, SavedRoute
+from dray.driver.net.claim_records import InterfaceUse, PodSide, SavedRoute
 from dray.driver.net.links import IFF_UP, PHYSICAL
 from dray.driver.net.namespaces import ask
 from dray.driver.net.parameters import RouteConfig

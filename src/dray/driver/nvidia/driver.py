@@ -13,7 +13,7 @@ from typing import Any
 from dray.api.cdi import ContainerEdits, DeviceNode, Mount
 from dray.driver.nvidia import host_files, mig
 from dray.driver.nvidia.cards import Card, MigInstance, MigProfile, load_nvml, read_cards
-from dray.driver.nvidia.claims import CardRecord, CardRecords, CardUse
+from dray.driver.nvidia.claim_records import CardRecord, CardRecords, CardUse
 from dray.driver.nvidia.devices import counter_set_of, devices_of, largest_share, partition_name
 from dray.driver.nvidia.health import HealthMonitor
 from dray.driver.nvidia.mps import CONTROL, MpsDaemon, client_environment, thread_percentage

@@ -27,7 +27,7 @@ Check = Callable[[Rig], Awaitable[None]]
 
 
 def features_of(rig: Rig) -> Iterator[tuple[str, Check]]:
-    """The checks for this driver: what its slices do not use is not asked for."""
+    """The checks for this driver: one for each feature that its slices use."""
     devices = [device for each in rig.slices for device in each.spec.devices]
     usual = [device for device in devices if not device.taints]
     kinds = kinds_of(usual)

@@ -1,4 +1,4 @@
-"""Which claims have which CPUs, on disk: written before a container can use them, so that a crash gives no CPU away twice."""
+"""Records on disk of the CPUs of each claim. The driver writes a record before a container can use the CPUs, so a crash gives no CPU away twice."""
 
 from collections.abc import Iterable
 

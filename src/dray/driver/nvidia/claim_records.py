@@ -1,4 +1,4 @@
-"""Which claims have which cards, on disk: written before anything is done to a card, so that a crash leaves no riddle."""
+"""Records on disk of the cards of each claim. The driver writes a record before it changes a card, so it can undo the change after a crash."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How interfaces are doing: what keeps one from carrying packets, as health and taint, and how much claims have moved, as metrics."""
+"""Finds interfaces that carry no packets, for the health and the taints of devices, and counts the traffic of claims for the metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.api.resource import DeviceTaint
-from dray.driver.net.claims import InterfaceRecord
+from dray.driver.net.claim_records import InterfaceRecord
 from dray.driver.net.links import IFF_UP, Link, operational_state
 from dray.driver.net.namespaces import ask
 from dray.telemetry import Registry, Sample
@@ -17,7 +17,7 @@ _WITHOUT_CARRIER = ("down", "lower-layer-down", "not-present")
 
 @dataclass(frozen=True, slots=True)
 class LinkProblem:
-    """Why an interface carries nothing; `value` is that of the taint that keeps new claims away."""
+    """Why an interface carries no packets; `value` is that of the taint that keeps new claims away."""
 
     value: str
     message: str
@@ -40,14 +40,14 @@ class PodLink:
 
 
 def problem_on_host(link: Link, *, is_shared: bool) -> LinkProblem | None:
-    """An interface that nobody uses may well be down: the driver turns it on in the pod. One that is shared may not."""
+    """An interface for one claim may be down: the driver turns it on in the pod. A shared interface must be up."""
     if is_shared and not link.is_up:
         return LinkProblem("down", f"interface {link.name} is down: shares of it carry nothing")
     return _without_carrier(link.name, link.is_up, link.state)
 
 
 def problem_in_pod(name: str, link: PodLink | None) -> LinkProblem | None:
-    """A pod may turn off an interface of its own; that says nothing about the interface."""
+    """A pod may turn off its own interface: that is no problem of the interface."""
     if link is None:
         return LinkProblem("missing", f"interface {name} is not in its pod any more")
     return _without_carrier(name, link.is_up, link.state)

@@ -1,4 +1,4 @@
-"""Which claims have which interfaces, on disk: written before anything is done to an interface, so that a crash leaves no riddle."""
+"""Records on disk of the interfaces of each claim. The driver writes a record before it changes an interface, so it can undo the change after a crash."""
 
 import msgspec
 
