@@ -98,7 +98,8 @@ def _some_spec(chance: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_changes_of_specs_are_those_that_a_comparison_field_by_field_finds(seed: int) -> None:
+def test_remembered_changes_of_specs_are_those_that_a_comparison_finds(seed: int) -> None:
+    """The long way compares field by field; most pairs come again, so that the memory answers."""
     chance, schema = random.Random(seed), schema_for("v1", "Pod")
     assert schema is not None
     fields = field_sets.fields_of_struct(schema)["spec"].struct
@@ -113,6 +114,17 @@ def test_changes_of_specs_are_those_that_a_comparison_field_by_field_finds(seed:
         else:
             expected = [{"f:spec": each} if each else {} for each in inside]
         assert list(field_sets.compare({"spec": old}, {"spec": new}, schema)) == expected
+
+
+def test_remembered_changes_fill_a_bounded_part_of_the_memory() -> None:
+    schema = schema_for("v1", "Pod")
+    assert schema is not None
+    field = field_sets.fields_of_struct(schema)["spec"]
+    remembered = field_sets.RememberedComparisons(entries=2, most_bytes=100)
+    for number in range(5):
+        assert remembered({}, {"nodeName": str(number)}, field) == ({"f:nodeName": {}}, {})
+    assert remembered({}, {"nodeName": "n" * 200}, field) == ({"f:nodeName": {}}, {})
+    assert [text for _, text in remembered._known] == [b'[{},{"nodeName":"3"}]', b'[{},{"nodeName":"4"}]']
 
 
 class _Noting(AdmissionPlugin):

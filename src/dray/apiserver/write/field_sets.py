@@ -6,13 +6,17 @@ value). `{}` is an element of the set with nothing below; `"."` among others say
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import compress, repeat
 from operator import ne
 from typing import Any, NamedTuple
 
+import msgspec
+
 from dray.api.jsontext import go_json
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
+from dray.api.slice_text import device_trees
 
 FieldSet = dict[str, Any]
 MEMBER = "."
@@ -289,7 +293,7 @@ def _compare_fields(
         elif key not in before:
             changed[element] = _whole(new, field)
         else:
-            inside = _compare_value(before[key], new, field)
+            inside = _compare_value(element, before[key], new, field)
             if inside.removed:
                 removed[element] = inside.removed
             if inside.changed or not inside.removed:
@@ -300,13 +304,50 @@ def _compare_fields(
     return Comparison(changed, removed)
 
 
-def _compare_value(old: Any, new: Any, field: Field) -> Comparison:
+def _compare_value(element: str, old: Any, new: Any, field: Field) -> Comparison:
     if field.shape in ("struct", "map"):
         if isinstance(new, dict) and isinstance(old or {}, dict):
-            return _compare_fields(old or {}, new, _lookup(field), "f:")
+            compare = _compare_specs if element == SPEC else _compare_structs
+            return compare(old or {}, new, field)
     elif isinstance(new, list) and isinstance(old or [], list):
         return _compare_lists(old or [], new, field)
     return Comparison({}, {})
+
+
+def _compare_structs(old: dict[str, Any], new: dict[str, Any], field: Field) -> Comparison:
+    return _compare_fields(old, new, _lookup(field), "f:")
+
+
+class RememberedComparisons:
+    """What changed between two values of a struct, for the JSON of the pairs that were met most recently.
+
+    Objects from one template have equal specs, so a creation need not compare theirs with the empty one again. Nobody changes a set.
+    """
+
+    def __init__(self, entries: int, most_bytes: int) -> None:
+        self._entries, self._most_bytes = entries, most_bytes
+        self._known: OrderedDict[tuple[Field, bytes], Comparison] = OrderedDict()
+
+    def __call__(self, old: dict[str, Any], new: dict[str, Any], field: Field) -> Comparison:
+        """A list of devices has one owner: its slice is compared as fast as it is looked up."""
+        try:
+            key = (field, msgspec.json.encode((old, new))) if device_trees.text_of(new.get("devices")) is None else None
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            key = None
+        found = self._known.get(key) if key is not None else None
+        if found is None:
+            found = _compare_structs(old, new, field)
+            if key is not None and len(key[1]) <= self._most_bytes:
+                self._known[key] = found
+                if len(self._known) > self._entries:
+                    self._known.popitem(last=False)
+        elif key is not None:
+            self._known.move_to_end(key)
+        return found
+
+
+SPEC = "f:spec"
+_compare_specs = RememberedComparisons(entries=256, most_bytes=4096)
 
 
 def _lookup(field: Field) -> Callable[[str], Field | None]:
