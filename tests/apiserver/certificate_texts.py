@@ -18,7 +18,7 @@ def _key() -> ec.EllipticCurvePrivateKey:
 
 
 @cache
-def a_request() -> bytes:
+def a_signing_request() -> bytes:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     return builder.sign(_key(), hashes.SHA256()).public_bytes(Encoding.PEM)
 

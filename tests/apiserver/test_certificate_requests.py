@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.apiserver.certificate_texts import a_certificate, a_request, encoded
+from tests.apiserver.certificate_texts import a_certificate, a_signing_request, encoded
 from tests.apiserver.conftest import Client
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 APPROVED, DENIED, FAILED = ({"type": kind, "status": "True"} for kind in ("Approved", "Denied", "Failed"))
 CERTIFICATE = encoded(a_certificate())
-SPEC = {"signerName": "example.com/serving", "request": encoded(a_request()), "usages": ["client auth"]}
+SPEC = {"signerName": "example.com/serving", "request": encoded(a_signing_request()), "usages": ["client auth"]}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_a_certificate_and_a_failure_stay(server: Client) -> None:
     [
         ({"request": encoded(a_certificate())}, "PEM block type must be CERTIFICATE REQUEST"),
         ({"request": "eA=="}, "PEM block type must be CERTIFICATE REQUEST"),
-        ({"request": encoded(a_request().replace(b"MI", b"AA", 1))}, "spec.request: Invalid value"),
+        ({"request": encoded(a_signing_request().replace(b"MI", b"AA", 1))}, "spec.request: Invalid value"),
         ({"usages": []}, "spec.usages: Required value"),
         ({"usages": ["client auth", "any", "any"]}, 'spec.usages[2]: Duplicate value: "any"'),
         ({"usages": ["nope"]}, 'spec.usages[0]: Unsupported value: "nope": supported values: "any", "cert sign", '),
@@ -126,7 +126,7 @@ async def test_a_condition_keeps_the_time_of_its_transition(server: Client) -> N
     ("certificate", "problem"),
     [
         (b"x", "must contain at least one CERTIFICATE PEM block"),
-        (a_request(), 'only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"'),
+        (a_signing_request(), 'only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"'),
         (a_certificate().replace(b"-----\n", b"-----\nA: b\n\n", 1), "no PEM block headers are permitted"),
         (a_certificate() + a_certificate().replace(b"MI", b"AA", 1), "a certificate cannot be read"),
     ],

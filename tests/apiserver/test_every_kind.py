@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apiserver.certificate_texts import a_certificate, a_request, encoded
+from tests.apiserver.certificate_texts import a_certificate, a_signing_request, encoded
 from tests.apiserver.conftest import Client
 
 from dray.api.schemas import resource_descriptions
@@ -62,7 +62,7 @@ LEAST: dict[str, Document] = {
     "PodTemplate": {"template": {"spec": _POD}},
     "ControllerRevision": {"revision": 1, "data": {"a": "b"}},
     "CertificateSigningRequest": {
-        "spec": {"request": encoded(a_request()), "signerName": "example.com/s", "usages": ["any"]},
+        "spec": {"request": encoded(a_signing_request()), "signerName": "example.com/s", "usages": ["any"]},
     },
     "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
@@ -268,7 +268,7 @@ async def test_an_autoscaler_in_v1_and_v2(server: Client) -> None:
 
 async def test_a_certificate_request_is_approved_then_signed(server: Client) -> None:
     row = by_kind("CertificateSigningRequest")
-    request, certificate = encoded(a_request()), encoded(a_certificate())
+    request, certificate = encoded(a_signing_request()), encoded(a_certificate())
     spec = {"request": request, "signerName": "example.com/s", "usages": ["client auth"], "username": "someone else"}
     made = (await server.post(row.path(), _object(row, "", spec=spec))).body
     assert made["spec"]["username"] == "system:apiserver"

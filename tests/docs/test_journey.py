@@ -38,7 +38,7 @@ BYSTANDERS = re.compile(
 )
 
 # A newcomer should see the whole way in an hour.
-MOST_FILES = 90
+MOST_FILES = 87
 MOST_FILES_OF_A_POST = 24
 
 OBJECTS = """
@@ -92,8 +92,12 @@ def live(running: Cluster) -> None:
 
 
 def files_of_a_life(running: Cluster) -> set[str]:
-    """Of a second life: during the first one the parts of the cluster may still be starting."""
+    """Those of both a second and a third life: before, parts of the cluster may still be starting."""
     live(running)
+    return _followed_life(running) & _followed_life(running)
+
+
+def _followed_life(running: Cluster) -> set[str]:
     seen: set[str] = set()
 
     async def switch(profiler):

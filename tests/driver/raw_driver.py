@@ -82,19 +82,23 @@ class RawDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.R
         return response
 
     def prepare(self, uid, claim, answer):
-        held = self.held()
+        held, entries = self.held(), []
         for result in claim.status.allocation.devices.results:
             if not result.device.startswith("d-") and "invents" not in self.faults:
                 answer.error = f"there is no device {result.device}"
                 return
-            holder = next((other for other, device in held.items() if device == result.device and other != uid), None)
-            if holder and "twice" not in self.faults:
-                answer.error = f"device {result.device} is held by claim {holder}"
+            holders = [other for other, devices in held.items() if result.device in devices and other != uid]
+            if holders and not result.admin_access and "twice" not in self.faults:
+                answer.error = f"device {result.device} is held by claim {holders[0]}"
                 return
-            held[uid] = result.device
+            # Whoever only looks after a device holds nothing.
+            held.setdefault(uid, [])
+            if not result.admin_access and result.device not in held[uid]:
+                held[uid].append(result.device)
             self.answers += 1
-            suffix = f"-{self.answers}" if "differs" in self.faults else ""
-            self.write_cdi(uid, result.device, suffix)
+            entry = f"{uid}-{result.device}" + (f"-{self.answers}" if "differs" in self.faults else "")
+            edits = {"env": [f"RAW={result.device}"]} if "empty-cdi" not in self.faults else {}
+            entries.append({"name": entry, "containerEdits": edits})
             if "no-devices" in self.faults:
                 continue
             answer.devices.append(
@@ -102,17 +106,16 @@ class RawDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.R
                     request_names=["wrong" if "request" in self.faults else result.request],
                     pool_name=result.pool,
                     device_name="d-7" if "other-device" in self.faults else result.device,
-                    cdi_device_ids=[f"{NAME}/dev={uid}-{result.device}{suffix}"],
+                    cdi_device_ids=[f"{NAME}/dev={entry}"],
                 )
             )
+        self.write_cdi(uid, entries)
         self.state.write_text(json.dumps(held))
 
-    def write_cdi(self, uid, device, suffix):
+    def write_cdi(self, uid, entries):
         if "no-cdi" in self.faults:
             return
-        edits = {"env": [f"RAW={device}"]} if "empty-cdi" not in self.faults else {}
-        entry = {"name": f"{uid}-{device}{suffix}", "containerEdits": edits}
-        document = {"cdiVersion": "0.5.0", "kind": f"{NAME}/dev", "devices": [entry]}
+        document = {"cdiVersion": "0.5.0", "kind": f"{NAME}/dev", "devices": entries}
         (self.options.cdi_dir / f"raw-{uid}.json").write_text(json.dumps(document))
 
     async def NodeUnprepareResources(self, request, context):

@@ -39,7 +39,7 @@ from dray.scheduler.queue import QueueName
 from dray.scheduler.scheduler import Scheduler
 
 # Writes that reach the server together cost it less each, but a pod with a higher priority that comes late finds all of these ahead of it.
-MOST_BINDINGS = 16
+MOST_BINDINGS = 12
 
 
 class ClientWriter:

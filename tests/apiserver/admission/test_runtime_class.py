@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.apiserver.admission.world import Document, World, admitted_pod
 
-from dray.apiserver.write.admission.runtime_class import MOST_COMPARED, _merged
+from dray.apiserver.write.admission.pod_runtime_plugins import MOST_COMPARED, _merged
 
 
 async def admitted_spec(world: World, **spec: Any) -> Document:

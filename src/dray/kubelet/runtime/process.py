@@ -4,7 +4,7 @@ A container without a command is a placeholder that stays up. For each other con
 file (`log_writer.py`), and its exit code goes to a file. So containers outlive a restart of the agent, and the agent finds them again.
 A container is held back until its state file is written. If the agent ends before that, the container ends without having begun.
 
-`process_start` prepares the process of a container, with its `bind_mounts` and `cdi_hooks`. `process_container` is the container that
+`process_start` prepares the process of a container, with its mounts and its `cdi_hooks`. `process_container` is the container that
 runs, and `process_commands` runs further commands in it.
 """
 
@@ -31,15 +31,14 @@ from dray.atomic_files import open_private, private_folder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import start_error
 from dray.kubelet.log_files import LogTimesWriter
-from dray.kubelet.runtime.bind_mounts import check_reachable, usable_mounts, volume_mounts, with_mounts
 from dray.kubelet.runtime.cdi_hooks import oci_state, run_hook
 from dray.kubelet.runtime.cgroup import CgroupTree, Cpusets
-from dray.kubelet.runtime.container_output import ContainerOutput
 from dray.kubelet.runtime.interface import ContainerSpec, RunningContainer
 from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, Isolation, uid_of
 from dray.kubelet.runtime.log_writer import RotatingLog, full_files, times_path
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
 from dray.kubelet.runtime.process_container import (
+    ContainerOutput,
     ProcessContainer,
     exit_code,
     exit_file,
@@ -54,10 +53,14 @@ from dray.kubelet.runtime.process_start import (
     ProcessStart,
     WaitingProcess,
     begin_with,
+    check_reachable,
     environment_of,
     numbers_of_devices,
     run_hooks_inside,
     usable_cpus,
+    usable_mounts,
+    volume_mounts,
+    with_mounts,
 )
 
 if TYPE_CHECKING:

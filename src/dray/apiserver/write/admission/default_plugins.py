@@ -26,10 +26,9 @@ from dray.apiserver.write.admission.pod_and_claim_plugins import (
     Priority,
     ServiceAccount,
 )
-from dray.apiserver.write.admission.pod_security import PodSecurity
+from dray.apiserver.write.admission.pod_runtime_plugins import PodSecurity, RuntimeClass
 from dray.apiserver.write.admission.policies_and_webhooks import PoliciesAndWebhooks, PolicyChecks
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
-from dray.apiserver.write.admission.runtime_class import RuntimeClass
 from dray.apiserver.write.admission.service_addresses import AddressBook, ServiceAddresses
 from dray.features import FeatureGates
 from dray.store.interface import Store
