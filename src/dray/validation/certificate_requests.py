@@ -49,9 +49,11 @@ def _check_spec(spec: Document, errors: Errors) -> None:
     for i, usage in enumerate(usages):
         if usage not in USAGES:
             errors.not_supported(f"spec.usages[{i}]", usage, USAGES)
+    seen: set[str] = set()
     for i, usage in enumerate(usages):
-        if usage in usages[:i]:
+        if usage in seen:
             errors.duplicate(f"spec.usages[{i}]", usage)
+        seen.add(usage)
     signer = text(spec, "signerName")
     if signer == LEGACY_SIGNER:
         errors.invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")

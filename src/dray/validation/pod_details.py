@@ -7,6 +7,7 @@ are for new pods and changed templates.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -109,16 +110,18 @@ def _check_readiness_gates(gates: list[Document], path: str, spec: Document, err
 
 
 def _check_spreading(constraints: list[Document], path: str, spec: Document, errors: Errors) -> None:
-    for i, constraint in enumerate(constraints):
+    kinds = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints]
+    still_to_come = Counter(kinds)
+    for i, (constraint, (key, action)) in enumerate(zip(constraints, kinds, strict=True)):
         here, skew = f"{path}[{i}]", constraint.get("maxSkew") or 0
-        key, action = constraint.get("topologyKey") or "", constraint.get("whenUnsatisfiable") or ""
+        still_to_come[key, action] -= 1
         if skew <= 0:
             errors.invalid(f"{here}.maxSkew", skew, "must be greater than zero")
         if not key:
             errors.required(f"{here}.topologyKey", "can not be empty")
         if action not in SPREAD_ACTIONS:
             errors.not_supported(f"{here}.whenUnsatisfiable", action, SPREAD_ACTIONS)
-        if any(_spreads_alike(constraint, other) for other in constraints[i + 1 :]):
+        if still_to_come[key, action]:
             errors.duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
         _check_domains(constraint.get("minDomains"), action, f"{here}.minDomains", errors)
         for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
@@ -127,10 +130,6 @@ def _check_spreading(constraints: list[Document], path: str, spec: Document, err
                 errors.not_supported(f"{here}.{field}", policy, INCLUSIONS)
         if (selector := constraint.get("labelSelector")) is not None:
             check_label_selector(selector, f"{here}.labelSelector", errors)
-
-
-def _spreads_alike(one: Document, other: Document) -> bool:
-    return all((one.get(field) or "") == (other.get(field) or "") for field in ("topologyKey", "whenUnsatisfiable"))
 
 
 def _check_domains(count: int | None, action: str, path: str, errors: Errors) -> None:
