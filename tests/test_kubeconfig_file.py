@@ -251,6 +251,15 @@ def test_a_lock_that_another_program_holds_is_named(tmp_path: Path, monkeypatch:
     assert not (tmp_path / "config").exists()
 
 
+def test_the_lock_of_a_program_that_was_killed_is_removed(tmp_path: Path) -> None:
+    lock = tmp_path / "config.lock"
+    lock.touch()
+    os.utime(lock, (1, 1))
+    add_cluster(tmp_path / "config", OURS)
+    assert (tmp_path / "config").exists()
+    assert not lock.exists()
+
+
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
 def test_kubectl_reads_changes_and_keeps_our_entries(tmp_path: Path) -> None:
     file = tmp_path / "config"

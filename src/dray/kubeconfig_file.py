@@ -18,6 +18,7 @@ import yaml
 
 from dray.atomic_files import write_private
 
+ABANDONED_AFTER_S = 30.0
 LOCK_WAIT_S = 10.0
 LOCK_POLL_S = 0.02
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
@@ -260,10 +261,19 @@ def _locked(path: Path) -> Iterator[None]:
             os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             break
         except FileExistsError:
-            if time.monotonic() > until:
+            if _is_abandoned(lock):
+                lock.unlink(missing_ok=True)
+            elif time.monotonic() > until:
                 raise KubeconfigError(f"another program is changing it; if none is, remove {lock}") from None
             time.sleep(LOCK_POLL_S)
     try:
         yield
     finally:
         lock.unlink(missing_ok=True)
+
+
+def _is_abandoned(lock: Path) -> bool:
+    """Whether the program that made the lock must have been killed: it is held for milliseconds, and nobody else would remove it."""
+    with contextlib.suppress(OSError):
+        return time.time() - lock.stat().st_mtime > ABANDONED_AFTER_S
+    return False

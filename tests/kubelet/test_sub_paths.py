@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -193,7 +194,8 @@ def test_without_root_the_part_is_the_path_that_was_found(volume, point):
     (volume / "data").mkdir()
     (volume / "current").symlink_to("data")
     for folder in (volume, *volume.parents):
-        if folder.owner() == "root" and folder != Path("/"):
+        # Only those that are closed: the machine's own folders stay as they are.
+        if not folder.stat().st_mode & stat.S_IXOTH:
             folder.chmod(0o755)
     volume.parent.chmod(0o777)
     program = (
