@@ -113,19 +113,28 @@ async def _serve(options: ServerOptions, serving: Serving) -> None:
         return  # Told to end before there was anything to serve; the loop ends what has begun.
     store, running = starting.result()
     try:
-        try:
-            url = await running.listen(serving.host, serving.port)
-        except OSError as error:
-            raise serving.cannot_listen(error) from None
-        _announce(running, url, serving)
-        spare_the_collector(YOUNG_OF_A_SERVER)
-        give_memory_back()
-        # Loads CEL beside the first requests. Otherwise the first claim with an expression would load it, and everybody would wait.
-        await asyncio.to_thread(environment_for, options.gates)
-        await stopped
-        await running.stop()
+        await _serve_until(stopped, running, options, serving)
     finally:
-        await store.close()
+        # In this order, however it ends: what the server runs beside requests uses the store.
+        try:
+            await running.stop()
+        finally:
+            await store.close()
+
+
+async def _serve_until(
+    stopped: asyncio.Task[object], running: RunningServer, options: ServerOptions, serving: Serving
+) -> None:
+    try:
+        url = await running.listen(serving.host, serving.port)
+    except OSError as error:
+        raise serving.cannot_listen(error) from None
+    _announce(running, url, serving)
+    spare_the_collector(YOUNG_OF_A_SERVER)
+    give_memory_back()
+    # Loads CEL beside the first requests. Otherwise the first claim with an expression would load it, and everybody would wait.
+    await asyncio.to_thread(environment_for, options.gates)
+    await stopped
 
 
 async def _start_patiently(options: ServerOptions, serving: Serving) -> tuple[Store, RunningServer]:
