@@ -23,11 +23,11 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @asynccontextmanager
 async def serving(connections: OpenConnections) -> AsyncIterator[tuple[str, int]]:
-    """Answers with as many MiB as the path says, in a stream of pieces if it has a minus."""
+    """Answers with as many MiB as the path says; if it has a minus, with a stream of so many pieces, each longer than what a kernel takes."""
 
     async def pieces(count: int) -> AsyncIterator[bytes]:
         for _ in range(count):
-            yield b"x" * MIB
+            yield b"x" * 4 * MIB
 
     async def handle(request: object) -> Response:
         count = int(request.path_and_query()[0][1:])  # type: ignore[attr-defined]
