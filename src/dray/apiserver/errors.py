@@ -102,6 +102,10 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def other_namespace() -> ApiError:
+    return bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
 def unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
 

@@ -111,9 +111,12 @@ class Subresources:
         options = write_options(call.query, "CreateOptions")
         eviction_row = dataclasses.replace(by_kind("PodDisruptionBudget"), kind="Eviction")
         body, media_type = call.request.body, body_type(call.content_type)
-        if media_type == JSON and OLD_POLICY in body:
-            body = _in_current_version(body)
-        decoded = await in_thread_if_large(len(body), lambda: decode_object(body, media_type, eviction_row, "v1"))
+
+        def decode() -> Decoded:
+            current = _in_current_version(body) if media_type == JSON and OLD_POLICY in body else body
+            return decode_object(current, media_type, eviction_row, "v1")
+
+        decoded = await in_thread_if_large(len(body), decode)
         self._writer.report(call, decoded.problems, options)
         metadata = decoded.document["metadata"]
         _check_namespace(metadata, call)
@@ -154,9 +157,7 @@ class Subresources:
 
 def _check_namespace(metadata: Document, call: ApiCall) -> None:
     if (metadata.get("namespace") or call.namespace) != call.namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise errors.other_namespace()
 
 
 OLD_POLICY = b"policy/v1beta1"

@@ -189,9 +189,7 @@ class ObjectWriter:
     def _match_namespace(self, call: ApiCall, metadata: Document) -> None:
         set_namespace(metadata, call.namespace, namespaced=call.row.namespaced)
         if call.row.namespaced and metadata["namespace"] != call.namespace:
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise errors.other_namespace()
 
     def _own_new(self, row: Resource, document: Document, manager: Manager, now: str, reset: bool) -> None:
         kind = managed_kind(row, "")

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 MAX_ATTEMPTS = 5
-WRONG_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 def _answer(tree: Any, error: DecodeError) -> str:
@@ -277,7 +276,7 @@ class Patcher:
         if problem:
             raise errors.bad_request(problem)
         if call.row.namespaced and metadata.setdefault("namespace", call.namespace) != call.namespace:
-            raise errors.bad_request(WRONG_NAMESPACE)
+            raise errors.other_namespace()
         if metadata.get("resourceVersion") == old["metadata"]["resourceVersion"]:
             del metadata["resourceVersion"]
 
@@ -363,7 +362,7 @@ class Patcher:
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
             )
         if call.row.namespaced and (metadata.get("namespace") or call.namespace) != call.namespace:
-            raise errors.bad_request(WRONG_NAMESPACE)
+            raise errors.other_namespace()
 
     def _applied(
         self, call: ApiCall, config: Document, old: Document, manager: Manager, options: WriteOptions

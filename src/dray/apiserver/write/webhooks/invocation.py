@@ -127,6 +127,4 @@ def _check_namespace(admission: Admission, document: Document) -> None:
     namespace = document["metadata"].get("namespace") or ""
     before = ((admission.document or {}).get("metadata") or {}).get("namespace") or ""
     if namespace != before:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise errors.other_namespace()
