@@ -163,8 +163,8 @@ def clear_frames_behind(error: Exception, from_here: TracebackType | None) -> No
 Document = dict[str, Any]
 # Writes an object together with what must change with it: operations, preconditions, the object before and after.
 Commit = Callable[[Sequence[Operation], Sequence[Precondition], Document | None, Document | None], Awaitable[int]]
-# Raises the refusals of `Commit` for the object before and after, without a write.
-CommitCheck = Callable[[Document | None, Document | None], Awaitable[object]]
+# Raises the refusals of `Commit` for the object before and after, without a write; returns what would go into the same commit.
+CommitCheck = Callable[[Document | None, Document | None], Awaitable[tuple[list[Operation], list[Precondition]]]]
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 NAME_SUFFIX_LENGTH = 5
 LETTERS = len(NAME_ALPHABET)

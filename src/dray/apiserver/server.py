@@ -15,9 +15,12 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
+from dray.api import joint_writes
 from dray.api.errors import DecodeError
+from dray.api.joint_writes import JointAnswer
 from dray.api.scheme import Resource, Version, group_version
 from dray.api.served_versions import ServedVersions
 from dray.api.shaping import empty_object
@@ -89,6 +92,7 @@ from dray.apiserver.write.deletion import (
     Deleter,
     delete_options,
 )
+from dray.apiserver.write.joint_commit import JointCommit
 from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectWriter,
@@ -213,6 +217,8 @@ class Server:
         started = time.perf_counter()
         info = UNREADABLE
         try:
+            if request.path == joint_writes.PATH and request.user is not None:
+                return await self._write_jointly(request)
             query = Query(request.query) if request.query else NO_QUERY
             info = self._request_info(request, query)
             response = await self._answer(request, query, info)
@@ -232,6 +238,22 @@ class Server:
         streams = response.stream is not None or response.tunnel is not None
         self.metrics.observe(info, response.status, time.perf_counter() - started, streams=streams)
         return response
+
+    async def _write_jointly(self, request: Request) -> Response:
+        """Handles each write as a request of its own, in order; all are stored in one commit, or none if one is refused."""
+        joint = JointCommit(self.core)
+        shown: list[msgspec.Raw] = []
+        for write in joint_writes.decode_writes(request.body).writes:
+            if not _may_be_joint(request_info_of(write.method, write.path)):
+                raise errors.bad_request(f"{write.method} {write.path} cannot share its commit with other writes")
+            alone = Request(
+                write.method, write.path, "", request.headers, bytes(write.body), user=request.user, joint=joint
+            )
+            response = await self.handle(alone)
+            if response.status >= 400:
+                return response
+            shown.append(msgspec.Raw(response.body))
+        return Response(200, joint_writes.encode_answer(JointAnswer(await joint.commit(), shown)))
 
     async def has_credentials(self, request: Request) -> bool:
         """Whether the head of a request names a known user; asked before a large body is read."""
@@ -566,6 +588,14 @@ class ServerMetrics:
 
     def _open_watches(self) -> Iterable[Sample]:
         return [({"verb": "WATCH"}, self._watching.open)]
+
+
+def _may_be_joint(info: RequestInfo) -> bool:
+    """Whether the write changes one object that exists. Others would be stored at once."""
+    return (info.verb == "update" and info.plural == "resourceclaims") or (info.plural, info.subresource) == (
+        "pods",
+        "binding",
+    )
 
 
 def _without_revision(shown: bytes) -> bytes:

@@ -14,11 +14,15 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec.structs import replace
 
-from dray.api import codec
+from dray.api import codec, joint_writes
 from dray.api.core import Pod
+from dray.api.joint_writes import JointWrite, JointWrites
+from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.kinds import (
+    CLAIMS,
     PODS,
     ApiObject,
     Kind,
@@ -246,15 +250,29 @@ class Client:
 
     async def bind(self, pod: Pod, node_name: str, *, annotations: Mapping[str, str] | None = None) -> None:
         """Binds this pod to a node; the UID is a precondition."""
-        metadata = {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid}
-        binding: Document = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": metadata | ({"annotations": dict(annotations)} if annotations else {}),
-            "target": {"kind": "Node", "apiVersion": "v1", "name": node_name},
-        }
-        body = codec.encode_document(binding)
+        body = codec.encode_document(_binding(pod, node_name, annotations))
         await self._call("POST", PODS, pod.metadata.namespace, pod.metadata.name, "binding", body=body)
+
+    async def bind_with_claim(
+        self, pod: Pod, node_name: str, before: ResourceClaim, after: ResourceClaim
+    ) -> ResourceClaim:
+        """Stores the claim's new finalizers and status and binds the pod: all of it or, when refused, nothing.
+
+        Only a server of the same program knows such a call.
+        """
+        path = escaped(CLAIMS.path(after.metadata.namespace, after.metadata.name))
+        pod_path = escaped(PODS.path(pod.metadata.namespace, pod.metadata.name, "binding"))
+        writes = [
+            JointWrite("PUT", f"{path}/status", after),
+            JointWrite("POST", pod_path, _binding(pod, node_name)),
+        ]
+        if before.metadata.finalizers != after.metadata.finalizers:
+            writes.insert(0, JointWrite("PUT", path, replace(after, status=before.status)))
+        body = codec.encode(JointWrites(writes))
+        call = Call("POST", joint_writes.PATH, body=body, user_agent=self.user_agent, urgent=self.is_urgent)
+        answer = joint_writes.decode_answer((await self._send(call)).body)
+        stored = decode_written(CLAIMS, bytes(answer.objects[-2]))
+        return replace(stored, metadata=replace(stored.metadata, resource_version=str(answer.revision)))
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """Evicts the pod; 429 when a disruption budget forbids it now."""
@@ -353,6 +371,16 @@ def _metadata_field(obj: ApiObject | Document, field: str) -> str:
     if isinstance(obj, dict):
         return str(obj.get("metadata", {}).get(field, ""))
     return str(getattr(obj.metadata, field))
+
+
+def _binding(pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> Document:
+    metadata = {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata | ({"annotations": dict(annotations)} if annotations else {}),
+        "target": {"kind": "Node", "apiVersion": "v1", "name": node_name},
+    }
 
 
 def _encode_patch(patch: Document | Sequence[Document]) -> bytes:

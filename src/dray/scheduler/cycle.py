@@ -16,6 +16,7 @@ from dray.api.reasons import Reason
 from dray.scheduler.framework.filtering import FilterRun, Found, nodes_to_find, positions
 from dray.scheduler.framework.interface import (
     CycleState,
+    DefaultBinding,
     NodeNames,
     PluginStatus,
     StatusCode,
@@ -261,6 +262,8 @@ class Binder:
     async def _pre_bind(
         self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
     ) -> PluginStatus | None:
+        if profile.binds_by_default:
+            cycle.write(DefaultBinding())
         for plugin in profile.at.pre_bind:
             status = await plugin.pre_bind(cycle, pod, node_name)
             times.plugin(plugin.name, "PreBind", status)

@@ -43,6 +43,15 @@ class ClusterWriter(Protocol):
 
     async def bind(self, pod: Pod, node_name: str) -> None: ...
 
+    async def bind_with_claim(
+        self, pod: Pod, node_name: str, before: ResourceClaim, after: ResourceClaim
+    ) -> ResourceClaim | None:
+        """Store the claim's new finalizers and status and bind the pod: in one commit or not at all.
+
+        None where the server stores one object at a time.
+        """
+        ...
+
     async def evict(self, victim: Pod, preemptor: Pod) -> None:
         """Mark the victim as disrupted and delete it; its UID is a precondition."""
         ...
@@ -75,14 +84,16 @@ class Handle:
     """Search steps of the allocator so far; benchmarks read it."""
     waiting: int = 0
     """Bindings that wait for somebody else and do not count as work in progress."""
-    on_wait: Callable[[], None] = lambda: None
+    on_wait: Callable[[bool], None] = lambda begins: None
+    """Called by the task of the binding when such a wait begins (True) and when it is over."""
 
     @contextmanager
     def long_wait(self) -> Iterator[None]:
         """Use it around a wait for a driver or another pod: further pods may be bound meanwhile."""
         self.waiting += 1
-        self.on_wait()
+        self.on_wait(True)
         try:
             yield
         finally:
             self.waiting -= 1
+            self.on_wait(False)

@@ -49,7 +49,8 @@ decisions = VerboseLog(__name__)
 # Claims of templates are made within milliseconds; two more writes for each pod would be for nothing.
 TOLD_AFTER_S = 2.0
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
+# Starts work about a pod in the background.
+Spawn = Callable[[Coroutine[Any, Any, None], Pod], None]
 
 
 class Scheduler:
@@ -153,7 +154,7 @@ class Scheduler:
         self.handle.metrics.algorithm_duration.observe(clock.monotonic() - started)
         if isinstance(outcome, Placement):
             self.handle.nominations.withdraw(entry.uid)
-            self._spawn(self._bind(entry, profile, outcome, started))
+            self._spawn(self._bind(entry, profile, outcome, started), pod)
         elif isinstance(outcome, PodRejection):
             await self._rejected(entry, profile, outcome, started)
         else:
@@ -296,7 +297,7 @@ class Scheduler:
         self.handle.writer.event(pod, "Warning", "FailedScheduling", "Scheduling", event_text(message))
         patch = failure_patch(pod, reason, message, nominated, self.handle.clock)
         if patch:
-            self._spawn(self._patch(pod, patch))
+            self._spawn(self._patch(pod, patch), pod)
 
     async def _patch(self, pod: Pod, patch: dict[str, Any]) -> None:
         try:
@@ -315,7 +316,7 @@ class Scheduler:
 
     # --- tasks
 
-    def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn_task(self, work: Coroutine[Any, Any, None], _: Pod) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

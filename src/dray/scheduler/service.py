@@ -40,6 +40,8 @@ from dray.scheduler.scheduler import Scheduler
 
 # Writes that reach the server together cost it less each, but a pod with a higher priority that comes late finds all of these ahead of it.
 MOST_BINDINGS = 12
+# A pod with a claim whose writes travel together counts for as many bindings as it has writes.
+JOINED_WRITES = 3
 
 
 class ClientWriter:
@@ -48,8 +50,9 @@ class ClientWriter:
     The server is asked to put what binds a pod before the writes of others: a pod that is nearly placed should not wait for new ones.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, joins_writes: bool = False) -> None:
         self._client = client
+        self._joins_writes = joins_writes
         self._urgent = client.urgent()
         self._recorders: dict[str, EventRecorder] = {}
 
@@ -101,6 +104,13 @@ class ClientWriter:
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         await self._urgent.bind(pod, node_name)
+
+    async def bind_with_claim(
+        self, pod: Pod, node_name: str, before: ResourceClaim, after: ResourceClaim
+    ) -> ResourceClaim | None:
+        if not self._joins_writes:
+            return None
+        return await self._urgent.bind_with_claim(pod, node_name, before, after)
 
     async def evict(self, victim: Pod, preemptor: Pod) -> None:
         scheduler = preemptor.spec.scheduler_name
@@ -177,13 +187,18 @@ class SchedulerService:
         metrics: SchedulerMetrics | None = None,
         plugins: PluginRegistry | None = None,
         informers: Informers | None = None,
+        joins_writes: bool = False,
     ) -> None:
+        """`joins_writes`: the API server is a part of the same program, and stores several writes in one commit."""
         self.client = client
         self.metrics = metrics or SchedulerMetrics()
-        self.writer = ClientWriter(client)
+        self.writer = ClientWriter(client, joins_writes=joins_writes)
+        self._joins_writes = joins_writes
         self._wake = asyncio.Event()
+        # How many are under way and wait for nobody else.
         self._bindings = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        # What is under way, and how much of it counts.
+        self._tasks: dict[asyncio.Task[None], int] = {}
         self.scheduler = Scheduler(
             self.writer,
             client.clock,
@@ -194,7 +209,7 @@ class SchedulerService:
             spawn=self._spawn,
             on_ready=self._wake.set,
         )
-        self.scheduler.handle.on_wait = self._wake.set
+        self.scheduler.handle.on_wait = self._waits
         self._owns_informers = informers is None
         self.informers = informers or Informers(client)
         self.ready = asyncio.Event()
@@ -251,7 +266,7 @@ class SchedulerService:
 
     def _takes_more(self) -> bool:
         """Whether another pod may be bound beside those that are."""
-        return self._bindings - self.scheduler.handle.waiting < MOST_BINDINGS
+        return self._bindings < MOST_BINDINGS
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
         clock = self.client.clock
@@ -260,15 +275,21 @@ class SchedulerService:
             await clock.sleep(math.floor(now / seconds) * seconds + seconds - now)
             flush(clock.monotonic())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._bindings += 1
+    def _spawn(self, work: Coroutine[Any, Any, None], pod: Pod) -> None:
+        counts = JOINED_WRITES if self._joins_writes and len(pod.spec.resource_claims) == 1 else 1
+        self._bindings += counts
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = counts
         task.add_done_callback(self._done)
 
+    def _waits(self, begins: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._bindings -= self._tasks[task] if begins else -self._tasks[task]
+        self._wake.set()
+
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._bindings -= 1
+        self._bindings -= self._tasks.pop(task)
         self._wake.set()
         if not task.cancelled() and task.exception() is not None:
             log.error("binding failed unexpectedly", exc_info=task.exception())
@@ -361,5 +382,5 @@ class SchedulerService:
         registry.computed_gauge(
             "scheduler_goroutines",
             "Number of running tasks split by the work they do such as binding.",
-            lambda: [({"operation": "binding"}, self._bindings)],
+            lambda: [({"operation": "binding"}, len(self._tasks))],
         )

@@ -64,6 +64,7 @@ class ControlLoops:
                 config=options.scheduler,
                 gates=options.gates,
                 informers=self.informers.share(),
+                joins_writes=True,
             )
             self.registries["scheduler"] = self.scheduler.metrics.registry
             self._run(self.scheduler.run(), "scheduler")

@@ -226,6 +226,11 @@ class MemoryCluster:
         current: Pod | None = self.get(Pod, pod.metadata.name, pod.metadata.namespace)
         return current is not None and current.metadata.uid == pod.metadata.uid and bool(current.spec.node_name)
 
+    async def bind_with_claim(
+        self, pod: Pod, node_name: str, before: ResourceClaim, after: ResourceClaim
+    ) -> ResourceClaim | None:
+        return None
+
     async def bind(self, pod: Pod, node_name: str) -> None:
         self._begin("bind", pod.metadata.name)
         known = self._pod(pod)

@@ -135,7 +135,12 @@ class Simulation:
         # Only a configuration can name plugins of installed packages, and looking for these takes a while.
         registry = PluginRegistry(OURS) if config is None else None
         self.scheduler = Scheduler(
-            self.cluster, self.clock, config=config, registry=registry, gates=gates, spawn=self._work.append
+            self.cluster,
+            self.clock,
+            config=config,
+            registry=registry,
+            gates=gates,
+            spawn=lambda work, pod: self._work.append(work),
         )
         handle = self.scheduler.handle
         handle.share_ids = _new_share_ids(world).__next__

@@ -306,7 +306,7 @@ class BindingGuard:
     def checked(self, then: CommitCheck) -> CommitCheck:
         """The same refusals for dry runs, before those of `then`."""
 
-        async def check(old: Document | None, new: Document | None) -> object:
+        async def check(old: Document | None, new: Document | None) -> tuple[list[Operation], list[Precondition]]:
             if old is not None and new is not None and new["kind"] == "Pod" and is_binding(old, new):
                 binding = self._node_room.binding("", to_value(new))
                 if binding is not None:

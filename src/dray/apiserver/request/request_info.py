@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
 from dray.api.scheme import Resource
 from dray.apiserver.request.request_options import Query, ResponseFormat
+
+if TYPE_CHECKING:
+    from dray.apiserver.write.joint_commit import JointCommit
 
 Document = dict[str, Any]
 
@@ -91,6 +94,8 @@ class Request(msgspec.Struct, frozen=True):
     remote: str = ""
     # The server's address and port that the client reached.
     local: str = ""
+    # The commit that this write shares with others of the same caller.
+    joint: JointCommit | None = None
 
 
 # --- what a path asks for ---------------------------------------------------------------------------------------------

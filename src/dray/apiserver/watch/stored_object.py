@@ -234,6 +234,12 @@ class RecentDocuments:
         while self._bytes > MOST_KEPT_BYTES:
             self._drop(next(iter(self._kept)))
 
+    def moved(self, before: Stored, after: Stored) -> None:
+        """The document of `before` is now that of `after`, which differs by its revision only."""
+        kept = self._kept.get(before.key)
+        if kept is not None and kept[0] is before:
+            self.keep(after, kept[1])
+
     def _drop(self, key: str) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:

@@ -82,6 +82,7 @@ from dray.validation.warnings import warnings_about
 
 if TYPE_CHECKING:
     from dray.apiserver.custom_resources.custom_kind import CustomKind
+    from dray.apiserver.write.joint_commit import JointCommit
 
 Document = dict[str, Any]
 
@@ -292,7 +293,12 @@ class ObjectWriter:
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
-    async def current(self, cache: KindCache, namespace: str, name: str) -> Stored | None:
+    async def current(
+        self, cache: KindCache, namespace: str, name: str, joint: JointCommit | None = None
+    ) -> Stored | None:
+        changed = joint.current(cache.key(namespace, name)) if joint is not None else None
+        if changed is not None:
+            return changed
         await self._core.fresh()
         return cache.get(namespace, name)
 
@@ -371,7 +377,9 @@ class ObjectWriter:
         """The object in the cache; parts that the write leaves unchanged are not decoded and checked again."""
         if call.row.kind in NEWER_THAN_US or not is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
-        stored = self._core.cache(call.row).get(call.namespace, call.name)
+        cache, joint = self._core.cache(call.row), call.request.joint
+        stored = joint.current(cache.key(call.namespace, call.name)) if joint is not None else None
+        stored = stored or cache.get(call.namespace, call.name)
         return ObservedObject(stored, await self._core.document(stored)) if stored else None
 
     def _match_name(self, call: ApiCall, metadata: Document) -> None:
@@ -385,7 +393,7 @@ class ObjectWriter:
         key = cache.key(call.namespace, call.name)
         for attempt in range(MAX_ATTEMPTS):
             async with self._contended.alone(key) if attempt else nullcontext():
-                stored = await self.current(cache, call.namespace, call.name)
+                stored = await self.current(cache, call.namespace, call.name, call.request.joint)
                 if stored is None:
                     raise errors.not_found(call.row, call.name)
                 try:
@@ -514,10 +522,12 @@ class ObjectWriter:
         if dry_run:
             await self._core.check_commit(old, document)
             return WriteOutcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
+        # A repeated event gets a new expiry time.
+        put = Put(stored.key, value, ttl_s=strategy_of(call.row).ttl_s)
+        if call.request.joint is not None:
+            return WriteOutcome(call.request.joint.add(cache, stored, put, old, document))
         condition = Precondition(stored.key, stored.revision)
         try:
-            # A repeated event gets a new expiry time.
-            put = Put(stored.key, value, ttl_s=strategy_of(call.row).ttl_s)
             revision = await self._core.commit([put], [condition], old, document)
         except Conflict:
             if named_revision:

@@ -145,6 +145,13 @@ class CycleState:
         return copy
 
 
+@dataclass(slots=True)
+class DefaultBinding:
+    """In the state of a cycle while PreBind has one plugin and Bind is the default: that plugin may bind the pod with its last write."""
+
+    is_done: bool = False
+
+
 class EventResource(enum.Enum):
     """The kind of object that an event is about. Waiting pods and pods on nodes are two kinds."""
 

@@ -122,6 +122,11 @@ class SchedulingProfile:
     # `isinstance` against a Protocol costs some 30 us, so each profile is asked once and not for each pod.
 
     @cached_property
+    def binds_by_default(self) -> bool:
+        """Whether nothing happens between the one PreBind plugin and the binding."""
+        return len(self.at.pre_bind) == 1 and bool(self.at.bind) and self.at.bind[0].name == "DefaultBinder"
+
+    @cached_property
     def filter_steps(self) -> tuple[FilterStep, ...]:
         return filter_steps(self.at.filter)
 

@@ -18,6 +18,7 @@ from dray.scheduler.framework.interface import (
     ClusterChange,
     ClusterEvent,
     CycleState,
+    DefaultBinding,
     EventRegistration,
     EventResource,
     Hint,
@@ -242,6 +243,9 @@ class DefaultBinder:
         self._handle = handle
 
     async def bind(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+        binding = cycle.read(DefaultBinding)
+        if binding is not None and binding.is_done:
+            return None
         try:
             await self._handle.writer.bind(pod, node_name)
         except (ApiError, ServerUnreachable) as problem:

@@ -46,6 +46,7 @@ from dray.scheduler.plugins.dynamic_resources.post_filter import hypothetically_
 from dray.scheduler.plugins.dynamic_resources.pre_bind import (
     BindingProblem,
     bind_claims,
+    bind_with_claim,
     clear_statuses,
     reserve,
     unreserve,
@@ -285,7 +286,8 @@ class DynamicResources:
         if attempt is None:
             return None
         try:
-            await bind_claims(attempt, pod, self._handle)
+            if not await bind_with_claim(attempt, cycle, pod, node_name, self._handle):
+                await bind_claims(attempt, pod, self._handle)
             await write_statuses(cycle, pod, node_name, self._handle)
             if self._handle.devices.features.binds_with_conditions:
                 await self._wait(attempt, pod, node_name)

@@ -30,7 +30,7 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.clock import rfc3339
-from dray.scheduler.framework.interface import CycleState, PluginStatus, error
+from dray.scheduler.framework.interface import CycleState, DefaultBinding, PluginStatus, error
 from dray.scheduler.handle import Handle
 from dray.scheduler.node_demand import ClaimStatuses
 from dray.scheduler.nodes import NodeState
@@ -133,6 +133,40 @@ class BindingProblem(Exception):
         return error(str(self))
 
 
+async def bind_with_claim(attempt: PodAttempt, cycle: CycleState, pod: Pod, node_name: str, handle: Handle) -> bool:
+    """Stores a pod's claim and binds the pod in one commit, where the server can do that and nobody must be waited for.
+
+    False if that was not possible; nothing is written then, and one write after the other shows why.
+    """
+    binding, row = cycle.read(DefaultBinding), _only_claim(attempt)
+    if binding is None or row is None or _amounts(cycle, pod, handle) is not None:
+        return False
+    current, result = _newest(row.claim, handle), attempt.results.get(row.claim.metadata.uid)
+    if result is None and is_reserved_for(current, row.user.uid):
+        return False
+    try:
+        _check(current, result, handle)
+        wanted = _reserved(with_finalizer(current), result, row.user, handle)
+        if waits_for_conditions(wanted):
+            return False
+        stored = await handle.writer.bind_with_claim(pod, node_name, current, wanted)
+    except (BindingProblem, ApiError, ServerUnreachable) as problem:
+        log.info("pod %s/%s: not bound with its claim: %s", pod.metadata.namespace, pod.metadata.name, problem)
+        return False
+    if stored is None:
+        return False
+    handle.devices.claims.wrote(stored)
+    binding.is_done = True
+    return True
+
+
+def _only_claim(attempt: PodAttempt) -> UsableClaim | None:
+    if attempt.chosen is not None and attempt.chosen.extended_claim is not None:
+        return None
+    rows = {row.claim.metadata.uid: row for row in attempt.claims}
+    return next(iter(rows.values())) if len(rows) == 1 else None
+
+
 async def bind_claims(attempt: PodAttempt, pod: Pod, handle: Handle) -> None:
     """Every claim of the pod, in order. Raises `BindingProblem`."""
     done: set[str] = set()
@@ -178,8 +212,7 @@ async def bind_claim(
 
     The first try trusts what we know, each further one reads again.
     """
-    known = handle.devices.claims.get(claim.metadata.namespace, claim.metadata.name)
-    current = known if known is not None and known.metadata.uid == claim.metadata.uid else claim
+    current = _newest(claim, handle)
     for tried in range(TRIES):
         if tried:
             await handle.clock.sleep(PAUSE_S)
@@ -198,6 +231,11 @@ async def bind_claim(
             handle.devices.claims.wrote(stored)
             return stored
     raise AssertionError("the last try either returns or raises")
+
+
+def _newest(claim: ResourceClaim, handle: Handle) -> ResourceClaim:
+    known = handle.devices.claims.get(claim.metadata.namespace, claim.metadata.name)
+    return known if known is not None and known.metadata.uid == claim.metadata.uid else claim
 
 
 async def _read_again(claim: ResourceClaim, handle: Handle) -> ResourceClaim:
@@ -237,6 +275,13 @@ async def _write(
     """
     if CLAIM_FINALIZER not in current.metadata.finalizers:
         current = await _protect(current, handle)
+    return await handle.writer.update_claim_status(_reserved(current, result, user, handle))
+
+
+def _reserved(
+    current: ResourceClaim, result: AllocationResult | None, user: ResourceClaimConsumerReference, handle: Handle
+) -> ResourceClaim:
+    """The claim with its allocation and one more user."""
     if is_reserved_for(current, user.uid):
         users = current.status.reserved_for
     else:
@@ -246,7 +291,7 @@ async def _write(
     if result is not None and result.allocation_timestamp is None and handle.devices.features.binds_with_conditions:
         allocation = replace(result, allocation_timestamp=rfc3339(handle.clock.now()))
     status = ResourceClaimStatus(allocation=allocation, reserved_for=users, devices=current.status.devices)
-    return await handle.writer.update_claim_status(replace(current, status=status))
+    return replace(current, status=status)
 
 
 def _refused(claim: ResourceClaim, result: AllocationResult | None, problem: Exception) -> str:
@@ -266,11 +311,8 @@ class Written(msgspec.Struct, frozen=True):
 
 
 async def write_statuses(cycle: CycleState, pod: Pod, node_name: str, handle: Handle) -> None:
-    """The assumed pod says what to write: the ledger and the status can never differ."""
-    placed = handle.snapshot.placed(pod.metadata.uid)
-    statuses = placed.pod.status.node_allocatable_resource_claim_statuses if placed is not None else ()
-    statuses = _with_made_name(statuses, cycle.read(PodAttempt))
-    if statuses == pod.status.node_allocatable_resource_claim_statuses:
+    statuses = _amounts(cycle, pod, handle)
+    if statuses is None:
         return
     try:
         await handle.writer.patch_pod_status(pod, {FIELD: [to_document(status) for status in statuses]})
@@ -278,6 +320,17 @@ async def write_statuses(cycle: CycleState, pod: Pod, node_name: str, handle: Ha
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise BindingProblem(f"updating pod {where} NodeAllocatableResourceClaimStatuses: {problem}") from problem
     cycle.write(Written())
+
+
+def _amounts(cycle: CycleState, pod: Pod, handle: Handle) -> ClaimStatuses | None:
+    """What the claims take from the node, if the pod's status does not say so yet.
+
+    The assumed pod says what to write: the ledger and the status can never differ.
+    """
+    placed = handle.snapshot.placed(pod.metadata.uid)
+    statuses = placed.pod.status.node_allocatable_resource_claim_statuses if placed is not None else ()
+    statuses = _with_made_name(statuses, cycle.read(PodAttempt))
+    return None if statuses == pod.status.node_allocatable_resource_claim_statuses else statuses
 
 
 def _with_made_name(statuses: ClaimStatuses, attempt: PodAttempt | None) -> ClaimStatuses:
