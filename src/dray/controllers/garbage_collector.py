@@ -234,7 +234,9 @@ class GarbageCollector:
 
     async def _unblock_circle(self, kind: Kind[Any], metadata: ObjectMeta) -> None:
         """Objects that own each other would wait for ever: who has a waiting dependent stops blocking its owners."""
-        if not any(_waits_for_dependents(dependent) for _, dependent in self._dependents(metadata.uid, metadata.namespace)):
+        if not any(
+            _waits_for_dependents(dependent) for _, dependent in self._dependents(metadata.uid, metadata.namespace)
+        ):
             return
         document = await self._client.get_document(kind, metadata.name, metadata.namespace)
         references = [{**ref, "blockOwnerDeletion": False} for ref in document["metadata"].get("ownerReferences", [])]
