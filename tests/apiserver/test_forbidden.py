@@ -89,6 +89,22 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     await store.close()
 
 
+async def test_a_node_cannot_publish_in_the_pool_of_another_node(cluster: Cluster) -> None:
+    """The devices of one pool are the same devices, whichever slice names them."""
+    await cluster.make("/api/v1/nodes", {"metadata": {"name": "n2"}})
+    foreign = a_slice("foreign", "gpu-0", node="n1")
+    foreign["spec"]["pool"]["name"] = "n2"
+    status, answer = await cluster.send(N1, "POST", f"{DRA}/resourceslices", foreign)
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert 'node "n1" cannot publish devices in the pool of the node "n2"' in answer["message"]
+    own = a_slice("own", "gpu-0", node="n1")
+    for pool in ("n1", "n1-network"):
+        own["metadata"]["name"] = own["spec"]["pool"]["name"] = pool
+        assert (await cluster.send(N1, "POST", f"{DRA}/resourceslices", own))[0] == 201
+    patch = {"spec": {"pool": {"name": "n2", "generation": 2, "resourceSliceCount": 1}}}
+    assert (await cluster.send(N1, "PATCH", f"{DRA}/resourceslices/n1", patch, MERGE))[0] in (403, 422)
+
+
 async def test_a_node_cannot_touch_another_nodes_slices(cluster: Cluster) -> None:
     before = await cluster.read(f"{DRA}/resourceslices/theirs")
     mine = await cluster.read(f"{DRA}/resourceslices/mine")

@@ -156,6 +156,18 @@ async def test_a_claim_of_the_same_pod_for_another_entry_is_not_taken(cluster):
     assert (await recorded_claim(cluster)).metadata.name != "other"
 
 
+async def test_a_claim_of_another_namespace_is_not_taken(cluster):
+    """Whoever knows a pod's UID would have it wait for a claim that is not in its namespace."""
+    pod = await a_pod_with_template(cluster)
+    await cluster.namespace("elsewhere")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
+    foreign = ns_claim("foreign", ownerReferences=[owner], annotations={ANNOTATION: "gpu"})
+    foreign["metadata"]["namespace"] = "elsewhere"
+    await cluster.client.create(CLAIMS, foreign)
+    await cluster.start(ClaimController)
+    assert (await recorded_claim(cluster)).metadata.name != "foreign"
+
+
 async def test_a_claim_with_the_annotation_but_another_owner_is_not_taken(cluster):
     await a_pod_with_template(cluster)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "another-uid", "controller": True}

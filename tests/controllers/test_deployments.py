@@ -227,6 +227,23 @@ async def test_a_set_without_an_owner_is_taken_in_and_its_revision_counts(cluste
     assert left.metadata.owner_references == ()
 
 
+async def test_sets_of_other_namespaces_are_not_taken_for_its_own(cluster):
+    """With the deployment's UID and template, a foreign set would be the newest one, and the deployment would make none."""
+    deployment = await cluster.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
+    await cluster.namespace("elsewhere")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "app", "uid": deployment.metadata.uid}
+    foreign = a_workload("ReplicaSet", replicas=2)
+    metadata = {"name": "foreign", "labels": {"app": "app"}, "ownerReferences": [{**owner, "controller": True}]}
+    foreign["metadata"] = {**metadata, "namespace": "elsewhere"}
+    await cluster.client.create(REPLICA_SETS, foreign)
+    await cluster.start(DeploymentController)
+
+    async def sets():
+        return len((await cluster.client.list(REPLICA_SETS, "ns")).items) == 1
+
+    await cluster.eventually(sets)
+
+
 async def test_a_set_with_the_same_template_is_not_made_again(cluster):
     orphan = a_workload("ReplicaSet", replicas=2)
     orphan["metadata"] |= {"name": "before", "labels": {"app": "app"}}

@@ -166,6 +166,65 @@ async def test_foreground_deletion_goes_down_the_chain(cluster, collector):
         await gone(cluster, CONFIG_MAPS, name)
 
 
+@pytest.fixture
+async def elsewhere(cluster):
+    """Makes ConfigMaps in another namespace, with owners that are in this one."""
+    await cluster.namespace("elsewhere")
+
+    async def make(name, *owners, **fields):
+        document = a_map(name, *owners, **fields)
+        document["metadata"]["namespace"] = "elsewhere"
+        return await cluster.client.create(CONFIG_MAPS, document)
+
+    return make
+
+
+@pytest.mark.parametrize("wrong", ["name", "kind", "namespace"])
+async def test_a_wrong_reference_does_not_make_an_owner_of_others_absent(cluster, collector, elsewhere, wrong):
+    """Whoever knows a UID writes it into an object of their own, which has the collector look for it in the wrong place."""
+    ended, owner = await make(cluster, "ended"), await make(cluster, "owner")
+    kind, name = "Secret" if wrong == "kind" else "ConfigMap", "no-such" if wrong == "name" else "owner"
+    await elsewhere("wrong", (kind, name, owner.metadata.uid))
+    await gone(cluster, CONFIG_MAPS, "wrong", "elsewhere")
+    await make(cluster, "dependent", of(ended), of(owner))
+    await cluster.client.delete(CONFIG_MAPS, "ended", "ns")
+
+    async def looked():
+        found = await cluster.client.find(CONFIG_MAPS, "dependent", "ns")
+        return found is None or len(found.metadata.owner_references) == 1
+
+    await cluster.eventually(looked)
+    assert await cluster.client.find(CONFIG_MAPS, "dependent", "ns")
+
+
+async def test_a_wrong_reference_does_not_end_dependents_of_kinds_that_nobody_watches(cluster, collector, elsewhere):
+    uid = "0b0ab0fc-0000-4000-8000-000000000001"
+    await elsewhere("wrong", ("ConfigMap", "no-such", uid))
+    await gone(cluster, CONFIG_MAPS, "wrong", "elsewhere")
+    document = a_map("dependent", ("Gadget", "g", uid))
+    document["metadata"]["ownerReferences"][0]["apiVersion"] = "example.com/v1"
+    await cluster.client.create(CONFIG_MAPS, document)
+    await make(cluster, "later", ("ConfigMap", "no-such", "another"))
+    await gone(cluster, CONFIG_MAPS, "later")
+    await cluster.quiet()
+    assert await cluster.client.find(CONFIG_MAPS, "dependent", "ns")
+
+
+async def test_foreground_deletion_does_not_wait_for_objects_of_other_namespaces(cluster, collector, elsewhere):
+    owner = await make(cluster, "owner")
+    await elsewhere("blocking", of(owner), block=True, finalizers=["example.com/for-ever"])
+    await cluster.quiet()
+    await cluster.client.delete(CONFIG_MAPS, "owner", "ns", propagation="Foreground")
+    await gone(cluster, CONFIG_MAPS, "owner")
+    await cluster.client.patch(CONFIG_MAPS, "blocking", {"metadata": {"finalizers": []}}, "elsewhere")
+
+
+async def test_long_references_are_not_remembered(cluster, collector):
+    await make(cluster, "dependent", ("ConfigMap", "owner", "u" * 10_000))
+    await gone(cluster, CONFIG_MAPS, "dependent")
+    assert len(str(list(collector._absent))) < 10_000
+
+
 async def test_objects_that_own_each_other_do_not_wait_for_ever(cluster, collector):
     one = await make(cluster, "one")
     two = await make(cluster, "two", of(one), block=True)

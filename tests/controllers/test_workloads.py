@@ -14,7 +14,7 @@ from dray.controllers.deployment_rollout import next_sizes, surge_and_unavailabl
 from dray.controllers.deployments import DeploymentController, revision_of
 from dray.controllers.jobs import JobController, _ranges, backoff_s, index_of, missing_indexes
 from dray.controllers.replica_sets import ReplicaSetController
-from tests.controllers.builders import node_with_ready
+from tests.controllers.builders import node_with_ready, ns_pod
 
 
 def a_workload(kind, name="app", group="apps", **spec):
@@ -107,6 +107,24 @@ async def test_a_replica_set_follows_its_size_up_and_down(cluster):
     await cluster.client.patch(REPLICA_SETS, "app", {"spec": {"replicas": 0}}, "ns")
     await has_pods(cluster, 0)
     await status_is(cluster, REPLICA_SETS, replicas=0)
+
+
+async def test_pods_of_other_namespaces_are_not_counted(cluster):
+    """Whoever knows a set's UID may write it into pods of their own; then the set would do with fewer, or remove its own."""
+    await cluster.start(ReplicaSetController)
+    await cluster.namespace("elsewhere")
+    made = await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=2))
+    await has_pods(cluster, 2)
+    await make_ready(cluster)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": made.metadata.uid, "controller": True}
+    for number in range(2):
+        pod = ns_pod(f"foreign-{number}", ownerReferences=[owner], labels={"app": "app"})
+        pod["metadata"]["namespace"] = "elsewhere"
+        await cluster.client.create(PODS, pod)
+    await cluster.client.patch(REPLICA_SETS, "app", {"spec": {"replicas": 3}}, "ns")
+    await has_pods(cluster, 3)
+    await status_is(cluster, REPLICA_SETS, replicas=3)
+    assert len((await cluster.client.list(PODS, "elsewhere")).items) == 2
 
 
 async def test_lost_and_failed_pods_are_replaced(cluster):

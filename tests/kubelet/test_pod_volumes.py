@@ -75,6 +75,17 @@ async def test_config_maps_and_secrets_are_files_that_nobody_changes(volumes):
     assert (settings.mount_path, settings.is_read_only, key.is_read_only) == ("/v0", True, True)
 
 
+async def test_a_file_of_a_volume_never_runs_as_its_owner(volumes):
+    """The owner is the agent, and the content is a tenant's."""
+    item = {"key": "raw", "path": "program", "mode": 0o6755}
+    pod = pod_with(
+        {"configMap": {"name": "settings", "items": [item]}}, {"secret": {"secretName": "key", "defaultMode": 0o4755}}
+    )
+    program, key = await mounted(volumes, pod)
+    assert stat.S_IMODE((program.folder / "program").stat().st_mode) == 0o755
+    assert stat.S_IMODE((key.folder / "password").stat().st_mode) == 0o755
+
+
 async def test_keys_are_chosen_and_have_paths(volumes):
     items = [{"key": "a", "path": "deep/one", "mode": 0o600}]
     [found] = await mounted(volumes, pod_with({"configMap": {"name": "settings", "items": items}}))

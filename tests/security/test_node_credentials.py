@@ -316,6 +316,18 @@ async def test_a_mirror_pod_does_not_open_secrets_with_ephemeral_containers(serv
     assert answer.status == 403
 
 
+async def test_a_mirror_pod_does_not_open_the_account_of_a_namespace(server: Client) -> None:
+    """The account names the Secrets for its images."""
+    node = await server.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    answer = await server.send("POST", PODS, a_mirror_pod(node.body["metadata"]["uid"]), user=NODE)
+    assert answer.status == 201, answer.body
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    assert (await server.send("GET", account, user=NODE)).status == 403
+    assert await ask_for_token(server, answer.body) == 403
+    assert (await server.post(PODS, node_pod(nodeName="n1"))).status == 201
+    assert (await server.send("GET", account, user=NODE)).status == 200
+
+
 SECRET_REF = {"secretRef": {"name": "key"}}
 # What a volume or a source of a projected volume makes its node read, and how the refusal names it.
 VOLUMES: list[tuple[Document, str]] = [

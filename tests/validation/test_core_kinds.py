@@ -52,6 +52,40 @@ def test_pods(pod, expected):
     assert texts(validate_create(pod, ValidationContext())) == expected
 
 
+def with_volume(**source):
+    return pod_with(volumes=[{"name": "v", **source}])
+
+
+MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+AT = "spec.volumes[0]"
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(with_volume(hostPath={"path": "/var/lib/allowed/../../../etc"}), [f"{AT}.hostPath.path: Invalid value: \"/var/lib/allowed/../../../etc\": must not contain '..'"], id="a-path-of-the-node-that-climbs"),
+        pytest.param(with_volume(hostPath={"path": "/a..b/..c", "type": "Directory"}), [], id="dots-in-names"),
+        pytest.param(with_volume(hostPath={"type": "Pipe"}), [f"{AT}.hostPath.path: Required value", f'{AT}.hostPath.type: Unsupported value: "Pipe": supported values: "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket", ""'], id="no-path-of-the-node"),
+        pytest.param(with_volume(configMap={"name": "m", "defaultMode": 0o4755}), [f"{AT}.configMap.defaultMode: Invalid value: 2541: {MODE}"], id="setuid"),
+        pytest.param(with_volume(secret={"secretName": "s", "items": [{"key": "k", "path": "a/../../b", "mode": -1}]}), [f"{AT}.secret.items[0].path: Invalid value: \"a/../../b\": must not contain '..'", f"{AT}.secret.items[0].mode: Invalid value: -1: {MODE}"], id="a-file-that-climbs"),
+        pytest.param(with_volume(configMap={"name": "m", "items": [{"path": "..data"}]}), [f"{AT}.configMap.items[0].key: Required value", f"{AT}.configMap.items[0].path: Invalid value: \"..data\": must not start with '..'"], id="two-dots-first"),
+        pytest.param(with_volume(downwardAPI={"items": [{"path": "/etc/x", "mode": 0o1000, "fieldRef": {"fieldPath": "metadata.name"}}]}), [f'{AT}.downwardAPI.items[0].path: Invalid value: "/etc/x": must be a relative path', f"{AT}.downwardAPI.items[0].mode: Invalid value: 512: {MODE}"], id="downward"),
+        pytest.param(with_volume(projected={"defaultMode": 0o2755, "sources": [{"serviceAccountToken": {"path": "../t"}}, {"secret": {"name": "s", "items": [{"key": "k", "path": ""}]}}]}), [f"{AT}.projected.defaultMode: Invalid value: 1517: {MODE}", f"{AT}.projected.sources[0].serviceAccountToken.path: Invalid value: \"../t\": must not contain '..'", f"{AT}.projected.sources[1].secret.items[0].path: Required value"], id="projected"),
+        pytest.param(with_volume(projected={"sources": [{"serviceAccountToken": {"path": "token"}}, {"configMap": {"name": "m", "items": [{"key": "ca.crt", "path": "ca.crt", "mode": 0o1777}]}}]}), [f"{AT}.projected.sources[1].configMap.items[0].mode: Invalid value: 1023: {MODE}"], id="projected-with-usual-names"),
+        pytest.param(with_volume(projected={"sources": [{"configMap": {"name": "m", "items": [{"key": "k", "path": "a/b", "mode": 0o600}]}}, {"clusterTrustBundle": {"path": "x"}}]}), [], id="files-as-they-should-be"),
+    ],
+)  # fmt: skip
+def test_files_of_volumes(pod, expected):
+    assert texts(validate_create(pod, ValidationContext())) == expected
+
+
+def test_pods_that_are_stored_with_odd_files_can_be_changed():
+    pod = a_pod("p", a_container("c"), volumes=[{"name": "v", "configMap": {"name": "m", "defaultMode": 0o4755}}])
+    pod["metadata"]["uid"] = "u"
+    changed = {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}}
+    assert texts(validate_update(changed, pod, ValidationContext())) == []
+
+
 def sized(cpu, **more):
     return {"resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}, **more}
 

@@ -32,7 +32,7 @@ from dray.client.rest import Document
 from dray.controllers.context import ControllerContext
 from dray.controllers.daemon_sets import template_hash
 from dray.controllers.deployment_rollout import next_sizes, report, surge_and_unavailable
-from dray.controllers.owned_pods import BY_CONTROLLER, controller_of
+from dray.controllers.owned_pods import BY_CONTROLLER, controller_of, owned_by
 from dray.controllers.workload_status import write_status
 
 ORPHANS = "sets without a controller"
@@ -113,7 +113,7 @@ class DeploymentController:
             await self._patch_set(item, {"metadata": {"resourceVersion": revision, "ownerReferences": owners}})
 
     def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
-        return self._sets.by_index(BY_CONTROLLER, deployment.metadata.uid)
+        return owned_by(deployment, self._sets.by_index(BY_CONTROLLER, deployment.metadata.uid))
 
     def _editions(self, deployment: Deployment) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
         """The set of the template as it is now, if there is one, and all others."""

@@ -23,6 +23,8 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 WORKERS = 20
 # A whole deployment may go at once; each owner that is remembered saves a question to the server.
 REMEMBERED_ABSENT_OWNERS = 10_000
+# Characters of a reference. Whoever writes an object may make them as long as they like.
+LONGEST_REMEMBERED = 1_024
 # Others who react to the same deletion write first; deleting in the middle of that only makes conflicts.
 SETTLE_S = 0.25
 # Who has a finalizer on an object whose owner is gone, such as a claim of a deleted pod, is about to let go of it, with writes of its own. Once it
@@ -60,7 +62,8 @@ class GarbageCollector:
         self._informers = context.informers
         self._workers = workers
         self._watched: dict[tuple[str, str], Informer[Any]] = {}
-        self._absent: OrderedDict[str, None] = OrderedDict()
+        # UIDs of objects that were seen going away, and owners that the server did not find, each with the namespace in which it was looked for.
+        self._absent: OrderedDict[str | tuple[OwnerReference, str], None] = OrderedDict()
         # By the UID of an owner, the kinds and keys of its dependents.
         self._dependents_of: KeysByValue[tuple[Informer[Any], str]] = KeysByValue()
         self.queue: WorkQueue[ObjectIdentity] = WorkQueue(
@@ -123,7 +126,7 @@ class GarbageCollector:
 
     def _gone(self, obj: ApiObject) -> None:
         self._note_absent(obj.metadata.uid)
-        for dependent, metadata in self._dependents(obj.metadata.uid):
+        for dependent, metadata in self._dependents(obj.metadata.uid, obj.metadata.namespace):
             self.queue.add_after(dependent, _settle_s(metadata))
         self._wake_waiting_owners(obj.metadata)
 
@@ -160,7 +163,7 @@ class GarbageCollector:
         if owners.solid:
             if owners.dangling or owners.waiting:
                 await self._keep_owners(kind, obj.metadata, owners.solid)
-        elif owners.waiting and any(True for _ in self._dependents(item.uid)):
+        elif owners.waiting and any(True for _ in self._dependents(item.uid, item.namespace)):
             await self._unblock_circle(kind, obj.metadata)
             await self._delete(item, kind, obj.metadata, "Foreground")
         elif owners.waiting or owners.dangling:
@@ -168,7 +171,7 @@ class GarbageCollector:
 
     def _is_forsaken(self, metadata: ObjectMeta) -> bool:
         """Were all its owners seen going away?"""
-        return all(owner.uid in self._absent for owner in metadata.owner_references)
+        return all(self._is_absent(owner, metadata.namespace) for owner in metadata.owner_references)
 
     async def _delete_unchanged(self, item: ObjectIdentity, kind: Kind[Any], metadata: ObjectMeta) -> bool:
         """The usual case, in one request: the server refuses if our copy is not the newest. True if it is settled."""
@@ -196,7 +199,7 @@ class GarbageCollector:
         log.debug("%s deleted: no owner is left", item)
 
     async def _wait_for_dependents(self, item: ObjectIdentity, kind: Kind[Any]) -> None:
-        dependents = list(self._dependents(item.uid))
+        dependents = list(self._dependents(item.uid, item.namespace))
         is_blocked = False
         for dependent, metadata in dependents:
             is_blocked |= any(ref.uid == item.uid and ref.block_owner_deletion for ref in metadata.owner_references)
@@ -207,7 +210,7 @@ class GarbageCollector:
             await self._remove_finalizer(item, kind, FOREGROUND)
 
     async def _orphan_dependents(self, item: ObjectIdentity, kind: Kind[Any]) -> None:
-        for dependent, _ in list(self._dependents(item.uid)):
+        for dependent, _ in list(self._dependents(item.uid, item.namespace)):
             dependent_kind = self._watched[dependent.group, dependent.kind].kind
             obj = await self._client.find(dependent_kind, dependent.name, dependent.namespace)
             if obj is None or obj.metadata.uid != dependent.uid:
@@ -231,7 +234,9 @@ class GarbageCollector:
 
     async def _unblock_circle(self, kind: Kind[Any], metadata: ObjectMeta) -> None:
         """Objects that own each other would wait for ever: who has a waiting dependent stops blocking its owners."""
-        if not any(_waits_for_dependents(dependent) for _, dependent in self._dependents(metadata.uid)):
+        if not any(
+            _waits_for_dependents(dependent) for _, dependent in self._dependents(metadata.uid, metadata.namespace)
+        ):
             return
         document = await self._client.get_document(kind, metadata.name, metadata.namespace)
         references = [{**ref, "blockOwnerDeletion": False} for ref in document["metadata"].get("ownerReferences", [])]
@@ -241,10 +246,13 @@ class GarbageCollector:
 
     # --- owners and dependents
 
-    def _dependents(self, uid: str) -> Iterator[tuple[ObjectIdentity, ObjectMeta]]:
+    def _dependents(self, uid: str, namespace: str) -> Iterator[tuple[ObjectIdentity, ObjectMeta]]:
+        """Of an owner in this namespace (empty: cluster-wide). Objects of other namespaces may name it, but it does not wait for them."""
         for informer, key in list(self._dependents_of[uid]):
             obj = informer.get(key)
-            if obj is not None and any(reference.uid == uid for reference in obj.metadata.owner_references):
+            if obj is None or namespace not in ("", obj.metadata.namespace):
+                continue
+            if any(reference.uid == uid for reference in obj.metadata.owner_references):
                 yield _item(informer.kind, obj.metadata), obj.metadata
 
     def _cached_owner(self, reference: OwnerReference, namespace: str) -> ApiObject | None:
@@ -281,7 +289,7 @@ class GarbageCollector:
 
     async def _live_owner(self, reference: OwnerReference, namespace: str) -> ObjectMeta | None:
         """The owner's metadata, or None when it is certainly gone. An owner of unknown kind counts as alive."""
-        if reference.uid in self._absent:
+        if self._is_absent(reference, namespace):
             return None
         informer = self._informer_for(reference)
         if informer is None or (informer.kind.namespaced and not namespace):
@@ -293,13 +301,19 @@ class GarbageCollector:
                 informer.kind, reference.name, namespace if informer.kind.namespaced else ""
             )
         if owner is None or owner.metadata.uid != reference.uid:
-            self._note_absent(reference.uid)
+            self._note_absent((reference, namespace))
             return None
         return owner.metadata
 
-    def _note_absent(self, uid: str) -> None:
-        """A UID that is gone never comes back."""
-        self._absent[uid] = None
+    def _is_absent(self, reference: OwnerReference, namespace: str) -> bool:
+        return reference.uid in self._absent or (reference, namespace) in self._absent
+
+    def _note_absent(self, owner: str | tuple[OwnerReference, str]) -> None:
+        """A UID that is gone never comes back. Of one that was only looked for in the wrong place, this is all that is known: anybody
+        may write the UID of an object that exists into a reference with another name or in another namespace."""
+        if isinstance(owner, tuple) and sum(map(len, (*_words(owner[0]), owner[0].uid))) > LONGEST_REMEMBERED:
+            return
+        self._absent[owner] = None
         if len(self._absent) > REMEMBERED_ABSENT_OWNERS:
             self._absent.popitem(last=False)
 

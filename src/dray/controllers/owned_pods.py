@@ -38,6 +38,11 @@ def controller_of(obj: ApiObject) -> Iterable[str]:
     return [owner.uid for owner in obj.metadata.owner_references if owner.controller]
 
 
+def owned_by(owner: ApiObject, found: Iterable[T]) -> list[T]:
+    """Those of the objects with the owner's UID that can be its own: in other namespaces, anybody may have written it."""
+    return [obj for obj in found if obj.metadata.namespace == owner.metadata.namespace]
+
+
 def is_ready(pod: Pod) -> bool:
     return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
@@ -69,7 +74,7 @@ class OwnedPods(Generic[T]):
 
     def including_stopping(self, owner: T) -> list[Pod]:
         """Also those that we deleted and that are not gone yet: they may still hold what the next one needs."""
-        return self._written.by_index(BY_CONTROLLER, owner.metadata.uid)
+        return owned_by(owner, self._written.by_index(BY_CONTROLLER, owner.metadata.uid))
 
     def is_stopping(self, pod: Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._deleted

@@ -248,7 +248,8 @@ def write_file(path: Path, content: bytes, mode: int, group: int | None = None) 
     make_folder(path.parent, 0o755)
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_bytes(content)
-    fresh.chmod(mode)
+    # Content of somebody's own must not become a program that runs as the agent's user.
+    fresh.chmod(mode & 0o777)
     if group is not None:
         os.chown(fresh, -1, group)
     os.replace(fresh, path)

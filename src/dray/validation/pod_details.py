@@ -16,6 +16,7 @@ from dray.validation.errors import Document, Errors
 from dray.validation.formats import check_ip, check_not_negative
 from dray.validation.label_selectors import check_label_selector
 from dray.validation.pod_fields import MESSAGE_POLICIES, PREEMPTION_POLICIES, check_port
+from dray.validation.volume_files import check_volume_files
 from dray.validation.workloads import with_claimed_volumes
 
 Check = Callable[[Any, str, Document, Errors], None]
@@ -45,6 +46,7 @@ def check_details(document: Document, spec: Document, path: str, errors: Errors)
     """Of the pod spec of a document, which is at this path."""
     if document.get("kind") == "StatefulSet":
         spec = with_claimed_volumes(document.get("spec") or {}, spec)
+    check_volume_files(spec.get("volumes") or (), f"{path}.volumes", errors)
     for field in spec.keys() & OF_PODS.keys():
         if spec[field] is not None:
             OF_PODS[field](spec[field], f"{path}.{field}", spec, errors)

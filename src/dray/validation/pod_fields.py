@@ -27,6 +27,10 @@ DETAILS_OF_CONTAINERS = frozenset(
     )
 )  # fmt: skip
 DETAILS_OF_MOUNTS = frozenset(("mountPropagation", "recursiveReadOnly"))
+VOLUMES_OF_FILES = frozenset(("hostPath", "configMap", "secret", "downwardAPI"))
+# Of the token that nearly every pod has.
+USUAL_FILES = frozenset(("token", "ca.crt", "namespace"))
+USUAL_MODE = 0o644
 PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 
@@ -35,7 +39,7 @@ def has_details(spec: Document) -> bool:
     if not DETAILS_OF_PODS.isdisjoint(spec) or spec.get("preemptionPolicy", "Never") not in PREEMPTION_POLICIES:
         return True
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    return any(map(_has_container_details, containers))
+    return any(map(_has_container_details, containers)) or any(map(_has_files, spec.get("volumes") or ()))
 
 
 def _has_container_details(container: Document) -> bool:
@@ -43,6 +47,20 @@ def _has_container_details(container: Document) -> bool:
         not DETAILS_OF_CONTAINERS.isdisjoint(container)
         or container.get("terminationMessagePolicy", "File") not in MESSAGE_POLICIES
         or any(not DETAILS_OF_MOUNTS.isdisjoint(mount) for mount in container.get("volumeMounts") or ())
+    )
+
+
+def _has_files(volume: Document) -> bool:
+    """Whether the volume says where files lie or what their modes are, beside what the server says in nearly every pod."""
+    if not VOLUMES_OF_FILES.isdisjoint(volume):
+        return True
+    projected = volume.get("projected") or {}
+    return projected.get("defaultMode", USUAL_MODE) != USUAL_MODE or any(
+        file.get("path") not in USUAL_FILES or file.get("mode") is not None
+        for source in projected.get("sources") or ()
+        for kind, listed in source.items()
+        if listed
+        for file in ((listed,) if kind == "serviceAccountToken" else listed.get("items") or ())
     )
 
 

@@ -272,6 +272,8 @@ class ClaimCreator:
     def _orphan(self, owner: ClaimOwner, entry_name: str) -> ResourceClaim | None:
         """A claim made for this entry whose name never reached the owner's status, because somebody died in between."""
         for claim in self._claims.by_index(BY_CONTROLLER, owner.metadata.uid):
+            if claim.metadata.namespace != owner.metadata.namespace:
+                continue  # in other namespaces, anybody may have written the owner's UID
             is_alive = claim.metadata.deletion_timestamp is None
             if is_alive and claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION) == entry_name:
                 return claim

@@ -148,7 +148,8 @@ def _claims(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
 def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
     """Without its claims: what pods of one template have in common."""
     spec = pod.spec
-    yield "serviceaccounts", namespace, spec.service_account_name or "default"
+    if spec.service_account_name:  # A mirror pod has none, and its node may make one in any namespace.
+        yield "serviceaccounts", namespace, spec.service_account_name
     for volume in spec.volumes or ():
         if volume.persistent_volume_claim is not None:
             yield "persistentvolumeclaims", namespace, volume.persistent_volume_claim.claim_name

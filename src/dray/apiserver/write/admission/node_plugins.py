@@ -384,6 +384,15 @@ class NodeRestriction(AdmissionPlugin):
             raise forbidden(admission, "can only update ResourceSlice with the same NodeName as the requesting node")
         if admission.operation == DELETE and _slice_node(admission.old) != node:
             raise forbidden(admission, "can only delete ResourceSlice with the same NodeName as the requesting node")
+        if admission.operation != DELETE:
+            await self._pool(node, admission)
+
+    async def _pool(self, node: str, admission: Admission) -> None:
+        """Drivers name a node's pool after the node. Devices are known by driver, pool and name: a slice in the pool of another node
+        would take that node's devices, or make its counters wrong. Kubernetes does not look."""
+        pool = text(admission.document, "spec", "pool", "name")
+        if pool != node and await self._objects.get("", "nodes", "", pool) is not None:
+            raise forbidden(admission, f'node "{node}" cannot publish devices in the pool of the node "{pool}"')
 
 
 def _node_of(pod: Document | None) -> str:
