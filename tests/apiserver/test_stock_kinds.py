@@ -288,21 +288,56 @@ async def test_defaults_of_a_csi_driver(server: Client) -> None:
     assert answer.body["spec"]["preventPodSchedulingIfMissing"] is False
 
 
+BINDING = {"spec": {"policyName": "p", "validationActions": ["Deny"]}}
+MUTATION = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}
+CONSTRAINTS = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]}
+ADMISSION_KINDS = {
+    "v1/validatingwebhookconfigurations": {"webhooks": []},
+    "v1/mutatingwebhookconfigurations": {"webhooks": []},
+    "v1/validatingadmissionpolicies": {
+        "spec": {"matchConstraints": CONSTRAINTS, "validations": [{"expression": "true"}]}
+    },
+    "v1/validatingadmissionpolicybindings": BINDING,
+    "v1/mutatingadmissionpolicies": {
+        "spec": {"matchConstraints": CONSTRAINTS, "reinvocationPolicy": "Never", "mutations": [MUTATION]}
+    },
+    "v1/mutatingadmissionpolicybindings": {"spec": {"policyName": "p"}},
+}
+API_SERVICE = {
+    "metadata": {"name": "v1.x.example"},
+    "spec": {"group": "x.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100},
+}
+
+
 @pytest.mark.parametrize(
     ("path", "manifest"),
     [
         ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}),
         ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {"spec": {"holderIdentity": "me"}}),
+        *((f"/apis/admissionregistration.k8s.io/{path}", manifest) for path, manifest in ADMISSION_KINDS.items()),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", API_SERVICE),
     ],
 )
 async def test_a_put_of_these_kinds_names_the_revision(server: Client, path: str, manifest: dict[str, Any]) -> None:
-    body = {**manifest, "metadata": {"name": "x"}}
+    body = {"metadata": {"name": "x"}, **manifest}
+    here = f"{path}/{body['metadata']['name']}"
     made = await server.post(path, body)
-    refused = await server.send("PUT", f"{path}/x", body)
+    assert made.status == 201, made.body
+    refused = await server.send("PUT", here, body)
     problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     assert (refused.status, problem in refused.body["message"]) == (422, True)
-    assert (await server.send("PUT", f"{path}/x", made.body)).status == 200
-    assert (await server.patch(f"{path}/x", {"metadata": {"labels": {"a": "b"}}})).status == 200
+    assert (await server.send("PUT", here, made.body)).status == 200
+    assert (await server.patch(here, {"metadata": {"labels": {"a": "b"}}})).status == 200
+
+
+async def test_a_group_without_a_service_is_available(server: Client) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    made = await server.post(path, API_SERVICE)
+    (condition,) = made.body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Available", "True", "Local")
+    remote = {**API_SERVICE["spec"], "group": "y.example", "service": {"namespace": "n", "name": "s"}}
+    made = await server.post(path, {"metadata": {"name": "v1.y.example"}, "spec": remote})
+    assert made.body["status"] == {}
 
 
 DEPLOYMENT_PATH = "/apis/apps/v1/namespaces/default/deployments"
