@@ -290,7 +290,9 @@ async def test_defaults_of_a_csi_driver(server: Client) -> None:
 
 BINDING = {"spec": {"policyName": "p", "validationActions": ["Deny"]}}
 MUTATION = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}
-CONSTRAINTS = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]}
+CONSTRAINTS = {
+    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]
+}
 ADMISSION_KINDS = {
     "v1/validatingwebhookconfigurations": {"webhooks": []},
     "v1/mutatingwebhookconfigurations": {"webhooks": []},

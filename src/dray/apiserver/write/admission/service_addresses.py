@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network, ip_address
-from random import Random, SystemRandom
 from typing import Any
 
 import msgspec
 
 from dray.apiserver.errors import ApiError, OptionError, invalid
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import object_key, resource_prefix
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
-from dray.clock import Clock
+from dray.apiserver.write.admission.service_allocations import ServiceAllocations, service_key
 
 SERVICE_RANGE = IPv4Network("10.96.0.0/12")
 # The first address is the API server's.
 API_SERVER_ADDRESS = str(SERVICE_RANGE[1])
 HEADLESS = "None"
 NO_IPV6 = "IPv6 is not configured on this cluster"
-# How long a creation may be on its way to the store; one that failed gives its address back after that.
-RESERVED_S = 10.0
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -36,37 +31,12 @@ class _Service(msgspec.Struct):
 _read = msgspec.json.Decoder(_Service).decode
 
 
-class AddressBook:
-    """Which address belongs to which Service: fed from the store, with those on their way to the store."""
+class AddressBook(ServiceAllocations[str]):
+    """Which address belongs to which Service."""
 
-    def __init__(self, clock: Clock, random: Random | None = None) -> None:
-        self._clock = clock
-        self._random = random or SystemRandom()
-        self._owner: dict[str, str] = {}
-        self._address: dict[str, str] = {}
-        self._reserved: dict[str, tuple[str, float]] = {}
-
-    @classmethod
-    def following(cls, follower: StoreFollower, clock: Clock) -> AddressBook:
-        book = cls(clock)
-        follower.subscribe_index((resource_prefix("", "services"),), book.apply)
-        return book
-
-    def apply(self, key: str, value: bytes | None) -> None:
-        before = self._address.pop(key, "")
-        if self._owner.get(before) == key:
-            del self._owner[before]
-        address = _read(value).spec.cluster_ip if value is not None else ""
-        if address and address != HEADLESS:
-            self._address[key] = address
-            self._owner[address] = key
-            self._reserved.pop(address, None)
-
-    def is_free(self, address: str, key: str) -> bool:
-        reserved_by, until = self._reserved.get(address, ("", 0.0))
-        if reserved_by not in ("", key) and self._clock.monotonic() < until:
-            return False
-        return self._owner.get(address, key) == key
+    def values_of(self, stored: bytes) -> Iterable[str]:
+        address = _read(stored).spec.cluster_ip
+        return (address,) if address and address != HEADLESS else ()
 
     def choose(self, key: str) -> str:
         """A free address; the lowest ones are left to those who ask for them by name."""
@@ -74,12 +44,6 @@ class AddressBook:
             address = str(SERVICE_RANGE[self._random.randrange(256, SERVICE_RANGE.num_addresses - 1)])
             if self.is_free(address, key):
                 return address
-
-    def reserve(self, address: str, key: str) -> None:
-        """Keeps an address until its Service is in the store."""
-        now = self._clock.monotonic()
-        self._reserved = {known: entry for known, entry in self._reserved.items() if entry[1] > now}
-        self._reserved[address] = key, now + RESERVED_S
 
 
 class ServiceAddresses(AdmissionPlugin):
@@ -107,7 +71,7 @@ class ServiceAddresses(AdmissionPlugin):
             return
         self._keep(spec, (old or {}).get("spec") or {})
         address = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
-        _set_address(spec, address or self._book.choose(_key(admission)))
+        _set_address(spec, address or self._book.choose(service_key(admission)))
 
     def _keep(self, spec: Document, before: Document) -> None:
         """An update that does not name the address leaves it as it is."""
@@ -150,21 +114,17 @@ class ServiceAddresses(AdmissionPlugin):
             raise _refused(admission, ["may not change once set"], "spec.clusterIPs[0]")
         if not address or address == HEADLESS:
             return
-        problems = list(self._problems(address, _key(admission)))
+        problems = list(self._problems(address, service_key(admission)))
         if problems:
             raise _refused(admission, problems)
         if not admission.attributes.dry_run:
-            self._book.reserve(address, _key(admission))
+            self._book.reserve([address], service_key(admission))
 
 
 def _why_no_others(address: str | None, others: list[str]) -> str:
     if address == HEADLESS:
         return "'None' must be the first and only value"
     return NO_IPV6 if len(others) == 1 and ":" in others[0] else "may specify no more than one IP for each IP family"
-
-
-def _key(admission: Admission) -> str:
-    return object_key("", "services", admission.attributes.namespace, admission.name)
 
 
 def _set_address(spec: dict[str, Any], address: str) -> None:
