@@ -73,6 +73,11 @@ LEAST: dict[str, Document] = {
     "ServiceCIDR": {"spec": {"cidrs": ["10.200.0.0/16"]}},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "StorageClass": {"provisioner": "p.example.com"},
+    "VolumeAttributesClass": {"driverName": "p.example.com", "parameters": {"a": "b"}},
+    "CSIStorageCapacity": {"storageClassName": "c"},
+    "VolumeAttachment": {
+        "spec": {"attacher": "p.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+    },
     "RuntimeClass": {"handler": "runc"},
     "MutatingAdmissionPolicy": {
         "spec": {

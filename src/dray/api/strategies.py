@@ -518,7 +518,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("storage.k8s.io", "StorageClass"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("storage.k8s.io", "VolumeAttributesClass"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("storage.k8s.io", "CSIDriver"): Strategy(
-        plain_create, plain_update, conditional_versions=V1, returns_deleted=None
+        plain_create, counted_update, conditional_versions=V1, returns_deleted=None
     ),
     ("storage.k8s.io", "CSINode"): Strategy(
         plain_create, plain_update, conditional_versions=V1, returns_deleted=None, **BARE_STATUS

@@ -61,7 +61,7 @@ def name_rule(kind: str) -> names.Problems:
 _PATH_NAMED = frozenset(
     (
         "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration",
-        "PodDisruptionBudget", "CertificateSigningRequest",
+        "PodDisruptionBudget", "CertificateSigningRequest", "APIService",
     )
 )  # fmt: skip
 
