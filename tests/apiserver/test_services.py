@@ -225,6 +225,67 @@ async def test_a_service_without_balancer_has_no_addresses_of_one(server: Client
     assert patched.body["status"] == {"loadBalancer": {}}
 
 
+# --- families
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (
+            {"ipFamilyPolicy": "RequireDualStack"},
+            'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services',
+        ),
+        ({"ipFamilies": ["IPv6"]}, 'spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster'),
+        (
+            {"ipFamilies": ["IPv4", "IPv6"]},
+            'spec.ipFamilyPolicy: Invalid value: "SingleStack": must be \'RequireDualStack\' or \'PreferDualStack\' when '
+            "multiple IP families are specified",
+        ),
+        (
+            {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack", "clusterIP": "None", "selector": {"a": "b"}},
+            'spec.ipFamilies[1]: Invalid value: "IPv6": not configured on this cluster',
+        ),
+        ({"ipFamilies": ["IPv4", "IPv4"]}, 'spec.ipFamilies[1]: Duplicate value: "IPv4"'),
+        (
+            {"clusterIP": "foo"},
+            'spec.clusterIPs[0]: Invalid value: "foo": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
+        ),
+    ],
+)  # fmt: skip
+async def test_the_cluster_has_one_family(server: Client, spec: dict[str, Any], problem: str) -> None:
+    refused = await server.post(SERVICES, _service("a", **spec))
+    assert (refused.status, refused.body["message"]) == (422, f'Service "a" is invalid: {problem}')
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy", "families"),
+    [
+        ({"selector": {"a": "b"}}, "SingleStack", ["IPv4"]),
+        ({"ipFamilyPolicy": "PreferDualStack"}, "PreferDualStack", ["IPv4"]),
+        ({"clusterIP": "None", "selector": {"a": "b"}}, "SingleStack", ["IPv4"]),
+        ({"clusterIP": "None"}, "RequireDualStack", ["IPv4", "IPv6"]),
+        ({"clusterIP": "None", "ipFamilies": ["IPv6"]}, "RequireDualStack", ["IPv6", "IPv4"]),
+        ({"clusterIP": "None", "ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack"}, "SingleStack", ["IPv6"]),
+    ],
+)
+async def test_families_that_a_service_gets(
+    server: Client, spec: dict[str, Any], policy: str, families: list[str]
+) -> None:
+    made = await server.post(SERVICES, _service("a", **spec))
+    found = made.body["spec"]
+    assert (found["ipFamilyPolicy"], found["ipFamilies"]) == (policy, families)
+    replaced = await server.send("PUT", f"{SERVICES}/a", _service("a", **{**spec, "ipFamilies": None}))
+    assert (replaced.body["spec"]["ipFamilyPolicy"], replaced.body["spec"]["ipFamilies"]) == (policy, families)
+
+
+async def test_a_second_family_goes_with_the_policy(server: Client) -> None:
+    await server.post(SERVICES, _service("a", clusterIP="None"))
+    refused = await server.patch(f"{SERVICES}/a", {"spec": {"ipFamilies": ["IPv4"]}})
+    assert "must be 'SingleStack' to release the secondary IP family" in refused.body["message"]
+    changed = await server.patch(f"{SERVICES}/a", {"spec": {"ipFamilyPolicy": "SingleStack"}})
+    assert changed.body["spec"]["ipFamilies"] == ["IPv4"]
+
+
 # --- node ports
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dray.api import names
 from dray.api.defaults import is_reached_from_outside, needs_health_check
 from dray.validation.errors import Document, Errors
-from dray.validation.formats import IMMUTABLE, check_network, check_reachable_ip
+from dray.validation.formats import IMMUTABLE, check_network, check_reachable_ip, check_unique
 from dray.validation.metadata import check_labels
 from dray.validation.pod_fields import PROTOCOLS, check_port, check_port_number
 
@@ -106,6 +106,9 @@ def _check_addresses(spec: Document, before: Document, errors: Errors) -> None:
     for i, family in enumerate(spec.get("ipFamilies") or ()):
         if family not in FAMILIES:
             errors.not_supported(f"spec.ipFamilies[{i}]", family, FAMILIES)
+    if spec.get("ipFamilies") != before.get("ipFamilies"):
+        families = spec.get("ipFamilies") or ()
+        check_unique(families, lambda family: family, "spec.ipFamilies", errors, declarative=False)
     if (policy := spec.get("ipFamilyPolicy")) and policy not in FAMILY_POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, FAMILY_POLICIES)
     # Addresses that an earlier version took may stay.

@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from dray.api.jsontext import go_json
 from dray.apiserver.errors import ApiError, OptionError, invalid
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
 from dray.apiserver.write.admission.service_allocations import ServiceAllocations, service_key
+from dray.apiserver.write.admission.service_families import fill_families
+from dray.validation.formats import IP_RULE
 
 SERVICE_RANGE = IPv4Network("10.96.0.0/12")
 # The first address is the API server's.
@@ -72,6 +75,8 @@ class ServiceAddresses(AdmissionPlugin):
         self._keep(spec, (old or {}).get("spec") or {})
         address = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
         _set_address(spec, address or self._book.choose(service_key(admission)))
+        if found := fill_families(spec, (old or {}).get("spec") or {}):
+            raise invalid("", "Service", admission.name, found)
 
     def _keep(self, spec: Document, before: Document) -> None:
         """An update that does not name the address leaves it as it is."""
@@ -82,15 +87,8 @@ class ServiceAddresses(AdmissionPlugin):
             spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _problems(self, address: str, key: str) -> Iterator[str]:
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            yield "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            return
-        if parsed.version == 6:
-            # One such as ::ffff:10.96.0.1 would be an IPv4 address in another spelling.
-            yield NO_IPV6
-        elif parsed not in SERVICE_RANGE or parsed in (SERVICE_RANGE[0], SERVICE_RANGE[-1]):
+        parsed = ip_address(address)
+        if parsed not in SERVICE_RANGE or parsed in (SERVICE_RANGE[0], SERVICE_RANGE[-1]):
             yield f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_RANGE}"
         elif not self._book.is_free(address, key):
             yield f"failed to allocate IP {address}: provided IP is already allocated"
@@ -114,11 +112,23 @@ class ServiceAddresses(AdmissionPlugin):
             raise _refused(admission, ["may not change once set"], "spec.clusterIPs[0]")
         if not address or address == HEADLESS:
             return
+        _check_is_ipv4(admission, address)
         problems = list(self._problems(address, service_key(admission)))
         if problems:
             raise _refused(admission, problems)
         if not admission.attributes.dry_run:
             self._book.reserve([address], service_key(admission))
+
+
+def _check_is_ipv4(admission: Admission, address: str) -> None:
+    try:
+        is_ipv4 = ip_address(address).version == 4
+    except ValueError:
+        found = OptionError("Invalid", "spec.clusterIPs[0]", f"Invalid value: {go_json(address)}: {IP_RULE}")
+        raise invalid("", "Service", admission.name, [found]) from None
+    if not is_ipv4:
+        # One such as ::ffff:10.96.0.1 would be an IPv4 address in another spelling.
+        raise _refused(admission, [NO_IPV6], "spec.clusterIPs[0]")
 
 
 def _why_no_others(address: str | None, others: list[str]) -> str:
@@ -130,8 +140,6 @@ def _why_no_others(address: str | None, others: list[str]) -> str:
 def _set_address(spec: dict[str, Any], address: str) -> None:
     spec["clusterIP"] = address
     spec["clusterIPs"] = spec.get("clusterIPs") or [address]
-    spec["ipFamilies"] = spec.get("ipFamilies") or ["IPv6" if ":" in address else "IPv4"]
-    spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
 
 
 def _refused(admission: Admission, problems: list[str], path: str = "spec.clusterIPs") -> ApiError:
