@@ -465,3 +465,69 @@ async def test_nobody_owns_labels_by_way_of_a_status(server: Client) -> None:
     seen = (await server.patch(f"{DEPLOYMENT_PATH}/x/status", both)).body["metadata"]
     (entry,) = (entry for entry in seen["managedFields"] if entry.get("subresource") == "status")
     assert entry["fieldsV1"] == {"f:status": {"f:observedGeneration": {}}}
+
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
+OTHER_SOURCE = {"apiGroup": "x.example", "kind": "Image", "name": "i"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ({"dataSource": SNAPSHOT}, {"dataSource": SNAPSHOT, "dataSourceRef": SNAPSHOT}),
+        ({"dataSourceRef": OTHER_SOURCE}, {"dataSource": OTHER_SOURCE, "dataSourceRef": OTHER_SOURCE}),
+        ({"dataSource": OTHER_SOURCE}, {}),
+        ({"dataSourceRef": {**SNAPSHOT, "namespace": "n"}}, {"dataSourceRef": {**SNAPSHOT, "namespace": "n"}}),
+        ({}, {}),
+    ],
+)
+async def test_both_fields_of_a_claim_name_its_source(
+    server: Client, sent: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    claim = {"metadata": {"name": "c"}, "spec": {**CLAIM_SPEC, **sent}}
+    made = await server.post(CLAIMS, claim)
+    assert made.status == 201, made.body
+    assert {key: value for key, value in made.body["spec"].items() if key.startswith("dataSource")} == stored
+    replaced = await server.send("PUT", f"{CLAIMS}/c", {**claim, "metadata": {"name": "c", "labels": {"a": "b"}}})
+    assert replaced.status == 200, replaced.body
+    assert replaced.body["spec"] == made.body["spec"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "problems"),
+    [
+        (
+            {"dataSourceRef": {"kind": "Foo", "name": ""}},
+            [
+                f"spec.{field}{problem}"
+                for field in ("dataSource", "dataSourceRef")
+                for problem in (
+                    ".name: Required value",
+                    ": Invalid value: \"Foo\": must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+                )
+            ],
+        ),
+        (
+            {"dataSource": SNAPSHOT, "dataSourceRef": OTHER_SOURCE},
+            ["spec: Invalid value: {}: must match dataSourceRef"],
+        ),
+        (
+            {"dataSource": SNAPSHOT, "dataSourceRef": {**SNAPSHOT, "namespace": "n"}},
+            ["spec: Invalid value: {}: may not be specified when dataSourceRef.namespace is specified"],
+        ),
+    ],
+)
+async def test_sources_that_contradict_each_other(server: Client, sent: dict[str, Any], problems: list[str]) -> None:
+    refused = await server.post(CLAIMS, {"metadata": {"name": "c"}, "spec": {**CLAIM_SPEC, **sent}})
+    found = [f"{each['field']}: {each['message']}" for each in refused.body["details"]["causes"]]
+    assert (refused.status, found) == (422, problems)
+
+
+async def test_the_attributes_class_of_a_volume(server: Client) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    volume = {"metadata": {"name": "v"}, "spec": {**spec, "volumeAttributesClassName": ""}}
+    refused = await server.post("/api/v1/persistentvolumes", volume)
+    assert "spec.volumeAttributesClassName: Required value: an empty string is disallowed" in refused.body["message"]
+    assert "spec.csi: Required value: has to be specified when using volume" in refused.body["message"]

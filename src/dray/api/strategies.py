@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dray.api.data_sources import with_both_sources
 from dray.api.defaults import refresh_taint_time, with_own_label
 from dray.api.dra.qos import qos_class_of_document
 from dray.api.gated_fields import drop_disabled_fields
@@ -285,6 +286,18 @@ def service_update(new: Document, old: Document, setting: Setting) -> Document:
     return plain_update(new, old, setting)
 
 
+def volume_claim_create(document: Document, setting: Setting) -> Document:
+    if spec := document.get("spec"):
+        document["spec"] = with_both_sources(spec, None)
+    return plain_create(document, setting)
+
+
+def volume_claim_update(new: Document, old: Document, setting: Setting) -> Document:
+    if spec := new.get("spec"):
+        new["spec"] = with_both_sources(spec, old.get("spec"))
+    return plain_update(new, old, setting)
+
+
 def job_create(document: Document, setting: Setting) -> Document:
     """A job finds its pods by its own UID, unless it says otherwise."""
     spec = dict(document.get("spec") or {})
@@ -513,7 +526,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         with_status(plain_create, plain_update), create=volume_create, update_status=volume_status, returns_deleted=None
     ),
     ("", "PersistentVolumeClaim"): replace(
-        with_status(plain_create, plain_update, {"phase": "Pending"}), returns_deleted=None
+        with_status(volume_claim_create, volume_claim_update, {"phase": "Pending"}), returns_deleted=None
     ),
     ("storage.k8s.io", "StorageClass"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("storage.k8s.io", "VolumeAttributesClass"): Strategy(plain_create, plain_update, returns_deleted=None),

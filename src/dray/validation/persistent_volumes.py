@@ -67,6 +67,19 @@ def _check_spec(spec: Document, errors: Errors) -> None:
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
         errors.not_supported("spec.volumeMode", mode, VOLUME_MODES)
+    _check_attributes_class(spec, errors)
+
+
+def _check_attributes_class(spec: Document, errors: Errors) -> None:
+    path, name = "spec.volumeAttributesClassName", spec.get("volumeAttributesClassName")
+    if name is None:
+        return
+    if name:
+        errors.each_invalid(path, name, names.subdomain_problems(name))
+    else:
+        errors.required(path, "an empty string is disallowed")
+    if spec.get("csi") is None:
+        errors.required("spec.csi", "has to be specified when using volumeAttributesClassName")
 
 
 def check_inline_spec(spec: Document, path: str, errors: Errors) -> None:

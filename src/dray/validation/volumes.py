@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dray.api import names
+from dray.api.data_sources import with_both_sources
 from dray.api.names import byte_length
 from dray.api.quantity import Quantity
 from dray.validation.equality import same
@@ -21,9 +22,43 @@ MAX_PARAMETERS_SIZE = 256 * 1024
 
 
 def check_volume_claim(new: Document, old: Document | None, errors: Errors) -> None:
-    check_claim_spec(new.get("spec") or {}, "spec", errors)
-    if old is not None:
+    spec = new.get("spec") or {}
+    check_claim_spec(spec, "spec", errors)
+    if old is None:
+        _check_sources(spec, errors)
+    else:
         _check_claim_kept(new, old, errors)
+
+
+def _check_sources(spec: Document, errors: Errors) -> None:
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None:
+        _check_source(source, "spec.dataSource", errors)
+    if reference is None:
+        return
+    _check_source(reference, "spec.dataSourceRef", errors)
+    namespace = reference.get("namespace") or ""
+    if namespace:
+        errors.each_invalid("spec.dataSourceRef.namespace", namespace, names.label_problems(namespace))
+    if source is None:
+        return
+    # Kubernetes prints the path of the field as its value, which is empty.
+    if namespace:
+        errors.invalid("spec", {}, "may not be specified when dataSourceRef.namespace is specified")
+    elif any(source.get(field) != reference.get(field) for field in ("apiGroup", "kind", "name")):
+        errors.invalid("spec", {}, "must match dataSourceRef")
+
+
+def _check_source(source: Document, path: str, errors: Errors) -> None:
+    kind, group = source.get("kind") or "", source.get("apiGroup") or ""
+    for field in ("name", "kind"):
+        if not source.get(field):
+            errors.required(f"{path}.{field}")
+    if group:
+        errors.each_invalid(f"{path}.apiGroup", group, names.subdomain_problems(group))
+    elif kind != "PersistentVolumeClaim":
+        rule = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        errors.invalid(path, kind, rule)
 
 
 def check_claim_spec(spec: Document, path: str, errors: Errors) -> None:
@@ -60,7 +95,9 @@ _CLAIM_RULE = (
 
 def _check_claim_kept(new: Document, old: Document, errors: Errors) -> None:
     """A bound claim may grow. One that is not bound yet may still get its volume and its class."""
-    spec, before, status = new.get("spec") or {}, old.get("spec") or {}, old.get("status") or {}
+    spec, status = new.get("spec") or {}, old.get("status") or {}
+    # An earlier version kept only the field that was sent.
+    before = with_both_sources(old.get("spec") or {}, old.get("spec"))
     free = set() if before.get("volumeName") else {"volumeName"}
     if before.get("storageClassName") is None:
         # An empty name is a choice, too: no class.
