@@ -123,6 +123,8 @@ _CHECKS: dict[str, Check] = {
     "CSIStorageCapacity": _without_context(_later("volume_drivers", "check_storage_capacity")),
     "VolumeAttachment": _without_context(_later("volume_drivers", "check_attachment")),
     "APIService": cluster_kinds.check_api_service,
+    "FlowSchema": _without_context(_later("flow_control", "check_flow_schema")),
+    "PriorityLevelConfiguration": _without_context(_later("flow_control", "check_priority_level")),
     "RuntimeClass": cluster_kinds.check_runtime_class,
     "EndpointSlice": _later("network_objects", "check_endpoint_slice"),
     "Endpoints": _without_context(_later("network_objects", "check_endpoints")),

@@ -60,7 +60,7 @@ def name_rule(kind: str) -> names.Problems:
 
 _PATH_NAMED = frozenset(
     (
-        "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration",
+        "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
         "PodDisruptionBudget", "CertificateSigningRequest", "APIService",
     )
 )  # fmt: skip
