@@ -17,8 +17,8 @@ def updated_spec(spec: Spec, before: Spec) -> Spec:
     """
     stale, ports = _stale_fields(spec, before), spec.get("ports") or []
     made = {key: value for key, value in spec.items() if key not in stale}
-    if ports and has_node_ports(before):
-        if has_node_ports(spec):
+    if ports and _has_node_ports(before):
+        if _has_node_ports(spec):
             made["ports"] = with_kept_node_ports(ports, before.get("ports") or [])
         elif _node_ports(spec) <= _node_ports(before):
             made["ports"] = [{key: value for key, value in port.items() if key != "nodePort"} for port in ports]
@@ -59,5 +59,5 @@ def with_kept_node_ports(ports: list[Spec], before: list[Spec]) -> list[Spec]:
     return made
 
 
-def has_node_ports(spec: Spec) -> bool:
+def _has_node_ports(spec: Spec) -> bool:
     return (spec.get("type") or "ClusterIP") in SERVICES_ON_NODES

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from dray.api.data_sources import with_both_sources
 from dray.api.defaults import refresh_taint_time, with_own_label
 from dray.api.dra.qos import qos_class_of_document
 from dray.api.gated_fields import drop_disabled_fields
@@ -287,12 +286,16 @@ def service_update(new: Document, old: Document, setting: Setting) -> Document:
 
 
 def volume_claim_create(document: Document, setting: Setting) -> Document:
+    from dray.api.data_sources import with_both_sources
+
     if spec := document.get("spec"):
         document["spec"] = with_both_sources(spec, None)
     return plain_create(document, setting)
 
 
 def volume_claim_update(new: Document, old: Document, setting: Setting) -> Document:
+    from dray.api.data_sources import with_both_sources
+
     if spec := new.get("spec"):
         new["spec"] = with_both_sources(spec, old.get("spec"))
     return plain_update(new, old, setting)

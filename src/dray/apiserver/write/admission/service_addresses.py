@@ -13,7 +13,6 @@ from dray.apiserver.errors import ApiError, OptionError, invalid
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
 from dray.apiserver.write.admission.service_allocations import ServiceAllocations, service_key
-from dray.apiserver.write.admission.service_families import fill_families
 from dray.validation.formats import IP_RULE
 
 SERVICE_RANGE = IPv4Network("10.96.0.0/12")
@@ -63,6 +62,9 @@ class ServiceAddresses(AdmissionPlugin):
             or admission.operation not in (CREATE, UPDATE)
         ):
             return
+        # Loaded with the first Service that is written: a server that starts writes none.
+        from dray.apiserver.write.admission.service_families import fill_families
+
         document, old = admission.document, admission.old
         spec = document.setdefault("spec", {})
         if spec.get("type") == "ExternalName":

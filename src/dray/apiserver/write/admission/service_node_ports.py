@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dray.api.defaults import needs_health_check
-from dray.api.service_updates import has_node_ports, with_kept_node_ports
+from dray.api.defaults import SERVICES_ON_NODES, needs_health_check
 from dray.apiserver.errors import ApiError, OptionError, bad_request, invalid
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
@@ -73,7 +72,7 @@ class ServiceNodePorts(AdmissionPlugin):
         if document is None or not _concerns_ports(admission):
             return
         spec = document.get("spec") or {}
-        if not has_node_ports(spec):
+        if not _has_node_ports(spec):
             return
         spec = _with_kept_numbers(spec, before)
         self._check(admission, spec, before)
@@ -92,7 +91,7 @@ class ServiceNodePorts(AdmissionPlugin):
     async def validate(self, admission: Admission) -> None:
         """Ports are reserved right before the store. One that another Service took since it was chosen is chosen anew."""
         document, before = admission.document, (admission.old or {}).get("spec") or {}
-        if document is None or not _concerns_ports(admission) or not has_node_ports(document.get("spec") or {}):
+        if document is None or not _concerns_ports(admission) or not _has_node_ports(document.get("spec") or {}):
             return
         key, chosen = service_key(admission), admission.memory.get(self.name) or set()
         lost = {number for number in chosen if not self._book.is_free(number, key)}
@@ -123,13 +122,20 @@ class ServiceNodePorts(AdmissionPlugin):
                 raise bad_request(f"failed to allocate requested HealthCheck NodePort {number}: {problem}")
 
 
+def _has_node_ports(spec: Document) -> bool:
+    return spec.get("type") in SERVICES_ON_NODES
+
+
 def _concerns_ports(admission: Admission) -> bool:
     return admission.operation in (CREATE, UPDATE) and not admission.attributes.subresource
 
 
 def _with_kept_numbers(spec: Document, before: Document) -> Document:
     made = {**spec, "ports": spec.get("ports") or []}
-    if has_node_ports(before):
+    if _has_node_ports(before):
+        # Loaded when it is needed: a server that starts updates no Services.
+        from dray.api.service_updates import with_kept_node_ports
+
         made["ports"] = with_kept_node_ports(made["ports"], before.get("ports") or [])
     kept = before.get("healthCheckNodePort")
     if kept and not spec.get("healthCheckNodePort") and needs_health_check(spec) and needs_health_check(before):
