@@ -87,7 +87,7 @@ async def test_an_object_is_written_and_read_in_either_version(converting: Clien
     patched = await converting.patch(f"{BETA}/t", {"spec": {"address": "there:81"}})
     assert (patched.status, patched.body["spec"]) == (200, {"address": "there:81"}), patched.body
     assert (await converting.get(f"{TABS}/t")).body["spec"] == {"host": "there", "port": "81"}
-    replaced = await converting.send("PUT", f"{BETA}/t", a_tab("v1beta1", address="far:82"))
+    replaced = await converting.send("PUT", f"{BETA}/t", {**patched.body, "spec": {"address": "far:82"}})
     assert (replaced.status, replaced.body["spec"]) == (200, {"address": "far:82"}), replaced.body
     assert (await converting.send("DELETE", f"{BETA}/t")).status == 200
 

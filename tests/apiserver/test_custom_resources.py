@@ -139,6 +139,8 @@ async def test_objects_are_created_read_changed_watched_and_deleted(server: Clie
     assert labelled.body["metadata"]["generation"] == 2
     json_patched = await server.patch(f"{TABS}/t", [{"op": "replace", "path": "/spec/replicas", "value": 4}], "json")
     assert json_patched.body["spec"]["replicas"] == 4
+    refused = await server.send("PUT", f"{TABS}/t", a_tab(spec={"replicas": 5}))
+    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in refused.body["message"]
     replaced = await server.send("PUT", f"{TABS}/t", {**json_patched.body, "spec": {"replicas": 5}})
     assert (replaced.status, replaced.body["spec"]) == (200, {"replicas": 5})
     assert (await server.get(f"{TABS}?labelSelector=a=b")).body["items"][0]["metadata"]["name"] == "t"
@@ -630,7 +632,8 @@ async def test_a_new_storage_version_keeps_the_objects(server: Client) -> None:
     assert (await server.get(f"{TABS}/t")).body["apiVersion"] == f"{GROUP}/v1"
     assert await events.next() is None, "watches start over"
     del made["spec"]["versions"][0]
-    made["metadata"]["resourceVersion"] = ""
+    current = await server.get(f"{DEFINITIONS}/crontabs.{GROUP}")
+    made["metadata"]["resourceVersion"] = current.body["metadata"]["resourceVersion"]
     refused = await server.send("PUT", f"{DEFINITIONS}/crontabs.{GROUP}", made)
     assert refused.status == 422
     assert "v1 was previously a storage version, and must remain in spec.versions" in refused.body["message"]

@@ -73,6 +73,13 @@ LEAST: dict[str, Document] = {
     "ServiceCIDR": {"spec": {"cidrs": ["10.200.0.0/16"]}},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "StorageClass": {"provisioner": "p.example.com"},
+    "FlowSchema": {"spec": {"priorityLevelConfiguration": {"name": "global-default"}}},
+    "PriorityLevelConfiguration": {"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}},
+    "VolumeAttributesClass": {"driverName": "p.example.com", "parameters": {"a": "b"}},
+    "CSIStorageCapacity": {"storageClassName": "c"},
+    "VolumeAttachment": {
+        "spec": {"attacher": "p.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+    },
     "RuntimeClass": {"handler": "runc"},
     "MutatingAdmissionPolicy": {
         "spec": {

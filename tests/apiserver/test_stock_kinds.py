@@ -288,21 +288,58 @@ async def test_defaults_of_a_csi_driver(server: Client) -> None:
     assert answer.body["spec"]["preventPodSchedulingIfMissing"] is False
 
 
+BINDING = {"spec": {"policyName": "p", "validationActions": ["Deny"]}}
+MUTATION = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}
+CONSTRAINTS = {
+    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]
+}
+ADMISSION_KINDS = {
+    "v1/validatingwebhookconfigurations": {"webhooks": []},
+    "v1/mutatingwebhookconfigurations": {"webhooks": []},
+    "v1/validatingadmissionpolicies": {
+        "spec": {"matchConstraints": CONSTRAINTS, "validations": [{"expression": "true"}]}
+    },
+    "v1/validatingadmissionpolicybindings": BINDING,
+    "v1/mutatingadmissionpolicies": {
+        "spec": {"matchConstraints": CONSTRAINTS, "reinvocationPolicy": "Never", "mutations": [MUTATION]}
+    },
+    "v1/mutatingadmissionpolicybindings": {"spec": {"policyName": "p"}},
+}
+API_SERVICE = {
+    "metadata": {"name": "v1.x.example"},
+    "spec": {"group": "x.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100},
+}
+
+
 @pytest.mark.parametrize(
     ("path", "manifest"),
     [
         ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}),
         ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {"spec": {"holderIdentity": "me"}}),
+        *((f"/apis/admissionregistration.k8s.io/{path}", manifest) for path, manifest in ADMISSION_KINDS.items()),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", API_SERVICE),
     ],
 )
 async def test_a_put_of_these_kinds_names_the_revision(server: Client, path: str, manifest: dict[str, Any]) -> None:
-    body = {**manifest, "metadata": {"name": "x"}}
+    body = {"metadata": {"name": "x"}, **manifest}
+    here = f"{path}/{body['metadata']['name']}"
     made = await server.post(path, body)
-    refused = await server.send("PUT", f"{path}/x", body)
+    assert made.status == 201, made.body
+    refused = await server.send("PUT", here, body)
     problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     assert (refused.status, problem in refused.body["message"]) == (422, True)
-    assert (await server.send("PUT", f"{path}/x", made.body)).status == 200
-    assert (await server.patch(f"{path}/x", {"metadata": {"labels": {"a": "b"}}})).status == 200
+    assert (await server.send("PUT", here, made.body)).status == 200
+    assert (await server.patch(here, {"metadata": {"labels": {"a": "b"}}})).status == 200
+
+
+async def test_a_group_without_a_service_is_available(server: Client) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    made = await server.post(path, API_SERVICE)
+    (condition,) = made.body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Available", "True", "Local")
+    remote = {**API_SERVICE["spec"], "group": "y.example", "service": {"namespace": "n", "name": "s"}}
+    made = await server.post(path, {"metadata": {"name": "v1.y.example"}, "spec": remote})
+    assert made.body["status"] == {}
 
 
 DEPLOYMENT_PATH = "/apis/apps/v1/namespaces/default/deployments"
@@ -428,3 +465,69 @@ async def test_nobody_owns_labels_by_way_of_a_status(server: Client) -> None:
     seen = (await server.patch(f"{DEPLOYMENT_PATH}/x/status", both)).body["metadata"]
     (entry,) = (entry for entry in seen["managedFields"] if entry.get("subresource") == "status")
     assert entry["fieldsV1"] == {"f:status": {"f:observedGeneration": {}}}
+
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
+OTHER_SOURCE = {"apiGroup": "x.example", "kind": "Image", "name": "i"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ({"dataSource": SNAPSHOT}, {"dataSource": SNAPSHOT, "dataSourceRef": SNAPSHOT}),
+        ({"dataSourceRef": OTHER_SOURCE}, {"dataSource": OTHER_SOURCE, "dataSourceRef": OTHER_SOURCE}),
+        ({"dataSource": OTHER_SOURCE}, {}),
+        ({"dataSourceRef": {**SNAPSHOT, "namespace": "n"}}, {"dataSourceRef": {**SNAPSHOT, "namespace": "n"}}),
+        ({}, {}),
+    ],
+)
+async def test_both_fields_of_a_claim_name_its_source(
+    server: Client, sent: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    claim = {"metadata": {"name": "c"}, "spec": {**CLAIM_SPEC, **sent}}
+    made = await server.post(CLAIMS, claim)
+    assert made.status == 201, made.body
+    assert {key: value for key, value in made.body["spec"].items() if key.startswith("dataSource")} == stored
+    replaced = await server.send("PUT", f"{CLAIMS}/c", {**claim, "metadata": {"name": "c", "labels": {"a": "b"}}})
+    assert replaced.status == 200, replaced.body
+    assert replaced.body["spec"] == made.body["spec"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "problems"),
+    [
+        (
+            {"dataSourceRef": {"kind": "Foo", "name": ""}},
+            [
+                f"spec.{field}{problem}"
+                for field in ("dataSource", "dataSourceRef")
+                for problem in (
+                    ".name: Required value",
+                    ": Invalid value: \"Foo\": must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+                )
+            ],
+        ),
+        (
+            {"dataSource": SNAPSHOT, "dataSourceRef": OTHER_SOURCE},
+            ["spec: Invalid value: {}: must match dataSourceRef"],
+        ),
+        (
+            {"dataSource": SNAPSHOT, "dataSourceRef": {**SNAPSHOT, "namespace": "n"}},
+            ["spec: Invalid value: {}: may not be specified when dataSourceRef.namespace is specified"],
+        ),
+    ],
+)
+async def test_sources_that_contradict_each_other(server: Client, sent: dict[str, Any], problems: list[str]) -> None:
+    refused = await server.post(CLAIMS, {"metadata": {"name": "c"}, "spec": {**CLAIM_SPEC, **sent}})
+    found = [f"{each['field']}: {each['message']}" for each in refused.body["details"]["causes"]]
+    assert (refused.status, found) == (422, problems)
+
+
+async def test_the_attributes_class_of_a_volume(server: Client) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    volume = {"metadata": {"name": "v"}, "spec": {**spec, "volumeAttributesClassName": ""}}
+    refused = await server.post("/api/v1/persistentvolumes", volume)
+    assert "spec.volumeAttributesClassName: Required value: an empty string is disallowed" in refused.body["message"]
+    assert "spec.csi: Required value: has to be specified when using volume" in refused.body["message"]

@@ -75,7 +75,7 @@ def test_the_server_starts_without_what_most_clusters_never_use(tmp_path: Path) 
     assert all(name == "dray.cel" or name.startswith("dray.cel.") for name in later)
     assert not loaded(at_start, NOT_OF_A_SERVER)
     assert "dray.apiserver.server" in at_start
-    assert len(dray_modules(at_start)) <= 212
+    assert len(dray_modules(at_start)) <= 214
 
 
 def test_help_loads_the_command_line_only() -> None:

@@ -220,6 +220,10 @@ def _conversion(conversion: Document) -> Document:
     )
 
 
+def _api_service(document: Document) -> Document:
+    return _inside(document, "spec", lambda spec: _inside(spec, "service", lambda to: _filled(to, {"port": 443})))
+
+
 # --- webhooks --------------------------------------------------------------------------------------------------------
 
 _WEBHOOK: Document = {
@@ -274,6 +278,7 @@ CLUSTER_DEFAULTS: dict[str, Fill] = {
     "FlowSchema": _flow_schema,
     "PriorityLevelConfiguration": _priority_level,
     "CustomResourceDefinition": _definition,
+    "APIService": _api_service,
     "MutatingWebhookConfiguration": _webhooks({"reinvocationPolicy": "Never"}),
     "ValidatingWebhookConfiguration": _webhooks({}),
     "LimitRange": _limit_range,

@@ -19,7 +19,7 @@ def updated_spec(spec: Spec, before: Spec) -> Spec:
     made = {key: value for key, value in spec.items() if key not in stale}
     if ports and _has_node_ports(before):
         if _has_node_ports(spec):
-            made["ports"] = _with_kept_node_ports(ports, before.get("ports") or [])
+            made["ports"] = with_kept_node_ports(ports, before.get("ports") or [])
         elif _node_ports(spec) <= _node_ports(before):
             made["ports"] = [{key: value for key, value in port.items() if key != "nodePort"} for port in ports]
     if needs_health_check(before) and needs_health_check(spec) and not spec.get("healthCheckNodePort"):
@@ -45,7 +45,7 @@ def _node_ports(spec: Spec) -> set[int]:
     return {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
 
 
-def _with_kept_node_ports(ports: list[Spec], before: list[Spec]) -> list[Spec]:
+def with_kept_node_ports(ports: list[Spec], before: list[Spec]) -> list[Spec]:
     """Ports without a node port get the one that the port of the same name had, if no other port has it now."""
     had = {port.get("name") or "": port.get("nodePort") for port in before}
     taken = {port.get("nodePort") for port in ports}

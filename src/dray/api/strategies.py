@@ -285,6 +285,22 @@ def service_update(new: Document, old: Document, setting: Setting) -> Document:
     return plain_update(new, old, setting)
 
 
+def volume_claim_create(document: Document, setting: Setting) -> Document:
+    from dray.api.data_sources import with_both_sources
+
+    if spec := document.get("spec"):
+        document["spec"] = with_both_sources(spec, None)
+    return plain_create(document, setting)
+
+
+def volume_claim_update(new: Document, old: Document, setting: Setting) -> Document:
+    from dray.api.data_sources import with_both_sources
+
+    if spec := new.get("spec"):
+        new["spec"] = with_both_sources(spec, old.get("spec"))
+    return plain_update(new, old, setting)
+
+
 def job_create(document: Document, setting: Setting) -> Document:
     """A job finds its pods by its own UID, unless it says otherwise."""
     spec = dict(document.get("spec") or {})
@@ -424,6 +440,7 @@ def with_status(create: Create, update: Update, empty: Any = None) -> Strategy:
 COUNTED_WITH_STATUS = with_status(counted_create, counted_update)
 COUNTED = Strategy(counted_create, counted_update)
 V1 = frozenset({"v1"})
+ADMISSION_VERSIONS = frozenset({"v1", "v1beta1", "v1alpha1"})
 
 STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("resource.k8s.io", "ResourceSlice"): Strategy(counted_create, slice_update, returns_deleted=None),
@@ -512,12 +529,12 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         with_status(plain_create, plain_update), create=volume_create, update_status=volume_status, returns_deleted=None
     ),
     ("", "PersistentVolumeClaim"): replace(
-        with_status(plain_create, plain_update, {"phase": "Pending"}), returns_deleted=None
+        with_status(volume_claim_create, volume_claim_update, {"phase": "Pending"}), returns_deleted=None
     ),
     ("storage.k8s.io", "StorageClass"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("storage.k8s.io", "VolumeAttributesClass"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("storage.k8s.io", "CSIDriver"): Strategy(
-        plain_create, plain_update, conditional_versions=V1, returns_deleted=None
+        plain_create, counted_update, conditional_versions=V1, returns_deleted=None
     ),
     ("storage.k8s.io", "CSINode"): Strategy(
         plain_create, plain_update, conditional_versions=V1, returns_deleted=None, **BARE_STATUS
@@ -554,16 +571,18 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         conditional_versions=frozenset({"v1", "v1beta1"}),
     ),
     **{
-        ("admissionregistration.k8s.io", kind): COUNTED
+        ("admissionregistration.k8s.io", kind): replace(COUNTED, conditional_versions=ADMISSION_VERSIONS)
         for kind in (
             "MutatingAdmissionPolicy",
             "MutatingAdmissionPolicyBinding",
             "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicyBinding",
             "ValidatingWebhookConfiguration",
         )
     },
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): COUNTED_WITH_STATUS,
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Strategy(counted_create, counted_update),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): replace(
+        COUNTED_WITH_STATUS, conditional_versions=ADMISSION_VERSIONS
+    ),
     ("scheduling.k8s.io", "PriorityClass"): Strategy(counted_create, counted_update),
     ("scheduling.k8s.io", "PodGroup"): Strategy(
         without_status(plain_create, {}),
@@ -609,7 +628,37 @@ def _with_stored_version(document: Document) -> Document:
 
 
 STRATEGIES["apiextensions.k8s.io", "CustomResourceDefinition"] = Strategy(
-    _definition_create, _definition_update, _definition_status, STATUS_FIELDS, SPEC_AND_METADATA
+    _definition_create,
+    _definition_update,
+    _definition_status,
+    STATUS_FIELDS,
+    SPEC_AND_METADATA,
+    conditional_versions=V1,
+)
+
+
+LOCAL_SERVER = {
+    "type": "Available",
+    "status": "True",
+    "reason": "Local",
+    "message": "Local APIServices are always available",
+}
+
+
+def _api_service_create(document: Document, setting: Setting) -> Document:
+    """A group without a Service is served by this server, so it is there from the beginning."""
+    document["status"] = {}
+    if not (document.get("spec") or {}).get("service"):
+        document["status"]["conditions"] = [{**LOCAL_SERVER, "lastTransitionTime": setting.now}]
+    return plain_create(document, setting)
+
+
+STRATEGIES["apiregistration.k8s.io", "APIService"] = Strategy(
+    _api_service_create,
+    keeping_status(plain_update),
+    reset_main=STATUS_FIELDS,
+    **BARE_STATUS,
+    conditional_versions=V1,
 )
 
 

@@ -41,6 +41,7 @@ from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
 from dray.apiserver.write.admission.policies_and_webhooks import PoliciesAndWebhooks, PolicySurroundings
 from dray.apiserver.write.admission.service_addresses import AddressBook
+from dray.apiserver.write.admission.service_node_ports import NodePortBook
 from dray.apiserver.write.webhooks.calling import WebhookCaller
 from dray.apiserver.write.webhooks.service_endpoints import ServiceEndpoints
 from dray.clock import Clock, RealClock, rfc3339
@@ -228,6 +229,7 @@ def assemble_security(
         authorizer=authorizer,
         policies_and_webhooks=policies_and_webhooks,
         addresses=AddressBook.following(followed.follower, clock),
+        node_ports=NodePortBook.following(followed.follower, clock),
         gates=options.gates,
         new_suffix=RandomNames().suffix,
         quota_counts_claims=options.quota_counts_claims,

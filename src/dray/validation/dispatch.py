@@ -117,6 +117,14 @@ _CHECKS: dict[str, Check] = {
     "PersistentVolume": _without_context(_later("persistent_volumes", "check_volume")),
     "PersistentVolumeClaim": _without_context(_later("volumes", "check_volume_claim")),
     "StorageClass": _without_context(_later("volumes", "check_storage_class")),
+    "VolumeAttributesClass": _without_context(_later("volumes", "check_attributes_class")),
+    "CSIDriver": _without_context(_later("volume_drivers", "check_csi_driver")),
+    "CSINode": _without_context(_later("volume_drivers", "check_csi_node")),
+    "CSIStorageCapacity": _without_context(_later("volume_drivers", "check_storage_capacity")),
+    "VolumeAttachment": _without_context(_later("volume_drivers", "check_attachment")),
+    "APIService": cluster_kinds.check_api_service,
+    "FlowSchema": _without_context(_later("flow_control", "check_flow_schema")),
+    "PriorityLevelConfiguration": _without_context(_later("flow_control", "check_priority_level")),
     "RuntimeClass": cluster_kinds.check_runtime_class,
     "EndpointSlice": _later("network_objects", "check_endpoint_slice"),
     "Endpoints": _without_context(_later("network_objects", "check_endpoints")),
@@ -137,6 +145,8 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors, context),
     "PodGroup": _once(_later("pod_groups", "check_group_status")),
     "CertificateSigningRequest": _without_context(_later("certificate_requests", "check_status")),
+    "VolumeAttachment": _without_context(_later("volume_drivers", "check_attachment_status")),
+    "APIService": _without_context(cluster_kinds.check_api_service_status),
 }
 
 

@@ -60,8 +60,8 @@ def name_rule(kind: str) -> names.Problems:
 
 _PATH_NAMED = frozenset(
     (
-        "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration",
-        "PodDisruptionBudget", "CertificateSigningRequest",
+        "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
+        "PodDisruptionBudget", "CertificateSigningRequest", "APIService",
     )
 )  # fmt: skip
 

@@ -53,7 +53,7 @@ def check_volume(new: Document, old: Document | None, errors: Errors) -> None:
 
 
 def _check_spec(spec: Document, errors: Errors) -> None:
-    _check_access_modes(spec.get("accessModes") or [], errors)
+    _check_access_modes(spec.get("accessModes") or [], "spec.accessModes", errors)
     _check_capacity(spec.get("capacity"), errors)
     policy = spec.get("persistentVolumeReclaimPolicy")
     if policy and policy not in RECLAIM_POLICIES:
@@ -61,16 +61,44 @@ def _check_spec(spec: Document, errors: Errors) -> None:
     affinity = spec.get("nodeAffinity")
     if affinity is not None and affinity.get("required") is None:
         errors.required("spec.nodeAffinity.required", "must specify required node constraints")
-    _check_source(spec, errors)
+    _check_source(spec, "spec", errors)
     if name := spec.get("storageClassName"):
         errors.each_invalid("spec.storageClassName", name, names.subdomain_problems(name))
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
         errors.not_supported("spec.volumeMode", mode, VOLUME_MODES)
+    _check_attributes_class(spec, errors)
 
 
-def _check_access_modes(modes: list[str], errors: Errors) -> None:
-    path = "spec.accessModes"
+def _check_attributes_class(spec: Document, errors: Errors) -> None:
+    path, name = "spec.volumeAttributesClassName", spec.get("volumeAttributesClassName")
+    if name is None:
+        return
+    if name:
+        errors.each_invalid(path, name, names.subdomain_problems(name))
+    else:
+        errors.required(path, "an empty string is disallowed")
+    if spec.get("csi") is None:
+        errors.required("spec.csi", "has to be specified when using volumeAttributesClassName")
+
+
+def check_inline_spec(spec: Document, path: str, errors: Errors) -> None:
+    """A volume that a pod brings along, written as the spec of a PersistentVolume."""
+    inline = "in the context of inline volumes"
+    for field in ("claimRef", "capacity", "nodeAffinity", "storageClassName"):
+        if spec.get(field):
+            errors.forbidden(f"{path}.{field}", f"may not be specified {inline}")
+    if spec.get("csi") is None:
+        errors.required(f"{path}.csi", f"has to be specified {inline}")
+    _check_access_modes(spec.get("accessModes") or [], f"{path}.accessModes", errors)
+    if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
+        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {inline}")
+    _check_source(spec, path, errors)
+    if spec.get("volumeMode") not in (None, "Filesystem"):
+        errors.forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {inline}")
+
+
+def _check_access_modes(modes: list[str], path: str, errors: Errors) -> None:
     if not modes:
         errors.required(path)
     for mode in modes:
@@ -94,18 +122,18 @@ def _check_capacity(capacity: Document | None, errors: Errors) -> None:
             errors.invalid(f"{path}[{name}]", amount, "must be greater than zero")
 
 
-def _check_source(spec: Document, errors: Errors) -> None:
+def _check_source(spec: Document, path: str, errors: Errors) -> None:
     said = [name for name in SOURCES if spec.get(name) is not None]
     if not said:
-        errors.required("spec", "must specify a volume type")
+        errors.required(path, "must specify a volume type")
         return
     for name in said[1:]:
-        errors.forbidden(f"spec.{name}", "may not specify more than 1 volume type")
+        errors.forbidden(f"{path}.{name}", "may not specify more than 1 volume type")
     chosen, source = said[0], spec[said[0]]
     for field in SOURCES[chosen]:
         if not source.get(field):
-            errors.required(f"spec.{chosen}.{field}")
+            errors.required(f"{path}.{chosen}.{field}")
     if chosen == "hostPath" and (kind := source.get("type") or "") not in HOST_PATH_TYPES:
-        errors.not_supported("spec.hostPath.type", kind, HOST_PATH_TYPES)
+        errors.not_supported(f"{path}.hostPath.type", kind, HOST_PATH_TYPES)
     if chosen == "local" and not (spec.get("nodeAffinity") or {}).get("required"):
-        errors.required("spec.nodeAffinity", "Local volume requires node affinity")
+        errors.required(f"{path}.nodeAffinity", "Local volume requires node affinity")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dray.api import names
 from dray.api.defaults import is_reached_from_outside, needs_health_check
 from dray.validation.errors import Document, Errors
-from dray.validation.formats import check_network, check_reachable_ip
+from dray.validation.formats import IMMUTABLE, check_network, check_reachable_ip, check_unique
 from dray.validation.metadata import check_labels
 from dray.validation.pod_fields import PROTOCOLS, check_port, check_port_number
 
@@ -23,6 +23,7 @@ def check_service(new: Document, old: Document | None, errors: Errors) -> None:
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if old is not None:
         _check_class_kept(spec, before, errors)
+        _check_health_port_kept(spec, before, errors)
     _check_type(spec, errors)
     _check_ports(spec, errors)
     check_labels(spec.get("selector") or {}, "spec.selector", errors)
@@ -105,6 +106,9 @@ def _check_addresses(spec: Document, before: Document, errors: Errors) -> None:
     for i, family in enumerate(spec.get("ipFamilies") or ()):
         if family not in FAMILIES:
             errors.not_supported(f"spec.ipFamilies[{i}]", family, FAMILIES)
+    if spec.get("ipFamilies") != before.get("ipFamilies"):
+        families = spec.get("ipFamilies") or ()
+        check_unique(families, lambda family: family, "spec.ipFamilies", errors, declarative=False)
     if (policy := spec.get("ipFamilyPolicy")) and policy not in FAMILY_POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, FAMILY_POLICIES)
     # Addresses that an earlier version took may stay.
@@ -146,6 +150,13 @@ def _check_class_kept(spec: Document, before: Document, errors: Errors) -> None:
     name, is_both = spec.get("loadBalancerClass"), spec.get("type") == before.get("type") == "LoadBalancer"
     if is_both and name != before.get("loadBalancerClass"):
         errors.invalid("spec.loadBalancerClass", name, "may not change once set")
+
+
+def _check_health_port_kept(spec: Document, before: Document, errors: Errors) -> None:
+    number = before.get("healthCheckNodePort")
+    is_needed = needs_health_check(spec) and needs_health_check(before)
+    if number and is_needed and spec.get("healthCheckNodePort") != number:
+        errors.forbidden("spec.healthCheckNodePort", IMMUTABLE)
 
 
 def _check_traffic(spec: Document, errors: Errors) -> None:

@@ -5,7 +5,7 @@ Everything is made once, when the definition changes. Objects are documents; a v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -252,7 +252,7 @@ def custom_resource(definition: Document) -> Resource:
         storage=storage,
         versions={found.name: found for found in versions},
         is_terminating=bool(part(definition, "metadata", "deletionTimestamp")),
-        strategy=_strategy(has_status=stored_as.has_status),
+        strategy=_strategy([found.name for found in versions], has_status=stored_as.has_status),
         conversions=_conversions(text(names, "kind"), mapping(spec, "conversion")),
     )
     # The storage version comes first in a row; which versions are served is told by the registry.
@@ -316,8 +316,8 @@ def _subresources(version: CustomVersion) -> tuple[Subresource, ...]:
     return tuple(found)
 
 
-def _strategy(*, has_status: bool) -> Strategy:
-    """Objects count their generations; with a status endpoint, each endpoint keeps to its part."""
+def _strategy(versions: Iterable[str], *, has_status: bool) -> Strategy:
+    """Objects count their generations; with a status endpoint, each endpoint keeps to its part. A PUT names the resourceVersion."""
 
     def create(document: Document, setting: Setting) -> Document:
         if has_status:
@@ -347,6 +347,7 @@ def _strategy(*, has_status: bool) -> Strategy:
         update_status if has_status else None,
         reset_main=STATUS_FIELDS if has_status else None,
         reset_status=SPEC_AND_METADATA if has_status else None,
+        conditional_versions=frozenset(versions),
         returns_deleted=frozenset(),
     )
 

@@ -30,6 +30,7 @@ from dray.apiserver.write.admission.pod_runtime_plugins import PodSecurity, Runt
 from dray.apiserver.write.admission.policies_and_webhooks import PoliciesAndWebhooks, PolicyChecks
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
 from dray.apiserver.write.admission.service_addresses import AddressBook, ServiceAddresses
+from dray.apiserver.write.admission.service_node_ports import NodePortBook, ServiceNodePorts
 from dray.features import FeatureGates
 from dray.store.interface import Store
 
@@ -43,6 +44,7 @@ class Surroundings:
     authorizer: ServerAuthorizer
     policies_and_webhooks: PoliciesAndWebhooks
     addresses: AddressBook
+    node_ports: NodePortBook
     gates: FeatureGates
     new_suffix: Callable[[], str]
     # Charge cpu and memory that claims add to a pod to its namespace's quota.
@@ -73,8 +75,10 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield PodResizeValidator(objects)
     yield PolicyChecks()
     yield surroundings.policies_and_webhooks
-    # Last: what passes here has been charged.
+    # What passes here has been charged.
     yield ResourceQuotaAdmission(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
+    # After the quota, so that a Service which is refused holds no ports.
+    yield ServiceNodePorts(surroundings.node_ports)
 
 
 def default_chain(surroundings: Surroundings) -> PluginChain:

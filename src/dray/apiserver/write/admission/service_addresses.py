@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network, ip_address
-from random import Random, SystemRandom
 from typing import Any
 
 import msgspec
 
+from dray.api.jsontext import go_json
 from dray.apiserver.errors import ApiError, OptionError, invalid
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import StoreFollower
-from dray.apiserver.watch.stored_object import object_key, resource_prefix
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
-from dray.clock import Clock
+from dray.apiserver.write.admission.service_allocations import ServiceAllocations, service_key
+from dray.validation.formats import IP_RULE
 
 SERVICE_RANGE = IPv4Network("10.96.0.0/12")
 # The first address is the API server's.
 API_SERVER_ADDRESS = str(SERVICE_RANGE[1])
 HEADLESS = "None"
 NO_IPV6 = "IPv6 is not configured on this cluster"
-# How long a creation may be on its way to the store; one that failed gives its address back after that.
-RESERVED_S = 10.0
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -36,37 +33,12 @@ class _Service(msgspec.Struct):
 _read = msgspec.json.Decoder(_Service).decode
 
 
-class AddressBook:
-    """Which address belongs to which Service: fed from the store, with those on their way to the store."""
+class AddressBook(ServiceAllocations[str]):
+    """Which address belongs to which Service."""
 
-    def __init__(self, clock: Clock, random: Random | None = None) -> None:
-        self._clock = clock
-        self._random = random or SystemRandom()
-        self._owner: dict[str, str] = {}
-        self._address: dict[str, str] = {}
-        self._reserved: dict[str, tuple[str, float]] = {}
-
-    @classmethod
-    def following(cls, follower: StoreFollower, clock: Clock) -> AddressBook:
-        book = cls(clock)
-        follower.subscribe_index((resource_prefix("", "services"),), book.apply)
-        return book
-
-    def apply(self, key: str, value: bytes | None) -> None:
-        before = self._address.pop(key, "")
-        if self._owner.get(before) == key:
-            del self._owner[before]
-        address = _read(value).spec.cluster_ip if value is not None else ""
-        if address and address != HEADLESS:
-            self._address[key] = address
-            self._owner[address] = key
-            self._reserved.pop(address, None)
-
-    def is_free(self, address: str, key: str) -> bool:
-        reserved_by, until = self._reserved.get(address, ("", 0.0))
-        if reserved_by not in ("", key) and self._clock.monotonic() < until:
-            return False
-        return self._owner.get(address, key) == key
+    def values_of(self, stored: bytes) -> Iterable[str]:
+        address = _read(stored).spec.cluster_ip
+        return (address,) if address and address != HEADLESS else ()
 
     def choose(self, key: str) -> str:
         """A free address; the lowest ones are left to those who ask for them by name."""
@@ -74,12 +46,6 @@ class AddressBook:
             address = str(SERVICE_RANGE[self._random.randrange(256, SERVICE_RANGE.num_addresses - 1)])
             if self.is_free(address, key):
                 return address
-
-    def reserve(self, address: str, key: str) -> None:
-        """Keeps an address until its Service is in the store."""
-        now = self._clock.monotonic()
-        self._reserved = {known: entry for known, entry in self._reserved.items() if entry[1] > now}
-        self._reserved[address] = key, now + RESERVED_S
 
 
 class ServiceAddresses(AdmissionPlugin):
@@ -96,6 +62,9 @@ class ServiceAddresses(AdmissionPlugin):
             or admission.operation not in (CREATE, UPDATE)
         ):
             return
+        # Loaded with the first Service that is written: a server that starts writes none.
+        from dray.apiserver.write.admission.service_families import fill_families
+
         document, old = admission.document, admission.old
         spec = document.setdefault("spec", {})
         if spec.get("type") == "ExternalName":
@@ -107,7 +76,9 @@ class ServiceAddresses(AdmissionPlugin):
             return
         self._keep(spec, (old or {}).get("spec") or {})
         address = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
-        _set_address(spec, address or self._book.choose(_key(admission)))
+        _set_address(spec, address or self._book.choose(service_key(admission)))
+        if found := fill_families(spec, (old or {}).get("spec") or {}):
+            raise invalid("", "Service", admission.name, found)
 
     def _keep(self, spec: Document, before: Document) -> None:
         """An update that does not name the address leaves it as it is."""
@@ -118,15 +89,8 @@ class ServiceAddresses(AdmissionPlugin):
             spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _problems(self, address: str, key: str) -> Iterator[str]:
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            yield "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            return
-        if parsed.version == 6:
-            # One such as ::ffff:10.96.0.1 would be an IPv4 address in another spelling.
-            yield NO_IPV6
-        elif parsed not in SERVICE_RANGE or parsed in (SERVICE_RANGE[0], SERVICE_RANGE[-1]):
+        parsed = ip_address(address)
+        if parsed not in SERVICE_RANGE or parsed in (SERVICE_RANGE[0], SERVICE_RANGE[-1]):
             yield f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_RANGE}"
         elif not self._book.is_free(address, key):
             yield f"failed to allocate IP {address}: provided IP is already allocated"
@@ -150,11 +114,23 @@ class ServiceAddresses(AdmissionPlugin):
             raise _refused(admission, ["may not change once set"], "spec.clusterIPs[0]")
         if not address or address == HEADLESS:
             return
-        problems = list(self._problems(address, _key(admission)))
+        _check_is_ipv4(admission, address)
+        problems = list(self._problems(address, service_key(admission)))
         if problems:
             raise _refused(admission, problems)
         if not admission.attributes.dry_run:
-            self._book.reserve(address, _key(admission))
+            self._book.reserve([address], service_key(admission))
+
+
+def _check_is_ipv4(admission: Admission, address: str) -> None:
+    try:
+        is_ipv4 = ip_address(address).version == 4
+    except ValueError:
+        found = OptionError("Invalid", "spec.clusterIPs[0]", f"Invalid value: {go_json(address)}: {IP_RULE}")
+        raise invalid("", "Service", admission.name, [found]) from None
+    if not is_ipv4:
+        # One such as ::ffff:10.96.0.1 would be an IPv4 address in another spelling.
+        raise _refused(admission, [NO_IPV6], "spec.clusterIPs[0]")
 
 
 def _why_no_others(address: str | None, others: list[str]) -> str:
@@ -163,15 +139,9 @@ def _why_no_others(address: str | None, others: list[str]) -> str:
     return NO_IPV6 if len(others) == 1 and ":" in others[0] else "may specify no more than one IP for each IP family"
 
 
-def _key(admission: Admission) -> str:
-    return object_key("", "services", admission.attributes.namespace, admission.name)
-
-
 def _set_address(spec: dict[str, Any], address: str) -> None:
     spec["clusterIP"] = address
     spec["clusterIPs"] = spec.get("clusterIPs") or [address]
-    spec["ipFamilies"] = spec.get("ipFamilies") or ["IPv6" if ":" in address else "IPv4"]
-    spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
 
 
 def _refused(admission: Admission, problems: list[str], path: str = "spec.clusterIPs") -> ApiError:
