@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dray.api.core import NodeSelector
 from dray.cli.doctor import doctor
+from dray.explain import unreachable_slices
 from tests.builders.manifests import a_class
 from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
+from tests.explain.test_alike_nodes import world_of
 
 
 def findings(cluster: Cluster, path: Path, *options: str) -> list[dict[str, str]]:
@@ -361,7 +364,7 @@ def test_one_line_each_with_the_fix(tmp_path: Path) -> None:
     assert lines[0].startswith(
         "error: claim default/left-gpu was made for pod left, which is gone [orphan-claim]; fix: "
     )
-    assert lines[-1].startswith("1 errors, 0 warnings")
+    assert lines[-1].startswith("1 error, 0 warnings (")
 
 
 def test_a_pod_that_fits_nowhere_is_explained(tmp_path: Path) -> None:
@@ -371,3 +374,18 @@ def test_a_pod_that_fits_nowhere_is_explained(tmp_path: Path) -> None:
     assert found["subject"] == "pod default/train"
     assert "wants 3: 2 exist" in found["message"]
     assert found["fix"] == "ask for 2 instead of 3 in request gpu (then node-1 fits)"
+
+
+def test_the_selector_of_a_slice_is_put_in_words_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worded = []
+
+    def in_words(selector: NodeSelector) -> str:
+        worded.append(selector)
+        return "zone In b"
+
+    monkeypatch.setattr(unreachable_slices, "_in_words", in_words)
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu(f"gpu-{number}") for number in range(9)]
+    selected_nowhere(cluster)
+    (found,) = unreachable_slices.unreachable_slices(world_of(cluster))
+    assert (found.devices, len(worded)) == (9, 1)
