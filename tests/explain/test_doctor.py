@@ -389,3 +389,20 @@ def test_the_selector_of_a_slice_is_put_in_words_once(monkeypatch: pytest.Monkey
     selected_nowhere(cluster)
     (found,) = unreachable_slices.unreachable_slices(world_of(cluster))
     assert (found.devices, len(worded)) == (9, 1)
+
+
+def test_a_pod_without_claims_on_a_missing_node_keeps_no_claims_taken(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.add(gpu_pod("plain", "", nodeName="node-9"), gpu_pod("holds", "some", nodeName="node-9"))
+    messages = {each["subject"]: each["message"] for each in findings(cluster, tmp_path)}
+    assert messages["pod default/plain"] == "is bound to node node-9, which is gone"
+    assert messages["pod default/holds"] == "is bound to node node-9, which is gone; its claims stay taken"
+
+
+def test_of_many_classes_those_are_named_that_are_spelled_alike(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["deviceClassName"] = "gpuu"
+    cluster.add(*(a_class(f"class-{number}") for number in range(20)))
+    fix = next(each["fix"] for each in findings(cluster, tmp_path) if each["code"] == "missing-class")
+    assert fix.startswith("create the class, or use one of: gpu, ")
+    assert fix.endswith(" and 16 more")

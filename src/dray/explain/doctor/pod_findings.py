@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use
-from dray.api.dra.pod_claims import ClaimSource, PodClaim, claim_names, claims_of_pod, entries_without_claim
+from dray.api.dra.pod_claims import (
+    ClaimSource,
+    PodClaim,
+    claim_names,
+    claims_of_pod,
+    entries_without_claim,
+    uses_claims,
+)
 from dray.api.dra.pod_phase import is_active, is_bound, is_finished, is_on_node
 from dray.explain.cluster_objects import Meant, meant_by_claim, meant_by_template
 from dray.explain.container_causes import waiting_containers, why_containers_wait
@@ -178,10 +185,11 @@ def pods_on_missing_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for pod in e.world.pods:
         name = pod.spec.node_name
         if name and not is_finished(pod) and name not in e.world.nodes_by_name:
+            taken = "; its claims stay taken" if uses_claims(pod) else ""
             yield error(
                 "pod-on-missing-node",
                 named(pod),
-                f"is bound to node {name}, which is gone; its claims stay taken",
+                f"is bound to node {name}, which is gone{taken}",
                 f"kubectl delete pod/{pod.metadata.name} -n {pod.metadata.namespace} --force",
             )
 
