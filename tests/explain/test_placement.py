@@ -66,6 +66,19 @@ def test_a_node_that_would_refuse_now() -> None:
     )
 
 
+def test_a_claim_that_is_being_deleted_says_nothing_of_nodes() -> None:
+    cluster = on_node_1("1")
+    cluster.claim["metadata"] |= {
+        "deletionTimestamp": "2024-01-01T00:00:00Z",
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+    }
+    verdict = explained(cluster)
+    assert verdict.details[0] == (
+        'node: the scheduler would not place the pod now: resourceclaim "train-gpu" is being deleted'
+    )
+    assert verdict.notes == ()
+
+
 def test_the_only_node() -> None:
     cluster = on_node_1("1")
     cluster.more = [each for each in cluster.more if each["kind"] != "ResourceSlice"]

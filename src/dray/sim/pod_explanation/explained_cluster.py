@@ -113,9 +113,9 @@ class ExplainedCluster:
         state = ", ".join([pod.status.phase or "Pending", *going, *(_waits(row) for row in waiting_containers(pod))])
         return replace(
             _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({state})"),
-            details=(f"node: {why_this_node(pod.spec.node_name, again.nodes)}", *self._devices(pod, again.requests)),
+            details=(f"node: {_why_there(pod, again)}", *self._devices(pod, again.requests)),
             nodes=again.nodes,
-            notes=("the verdicts are as if the pod had no node and were placed now",),
+            notes=("the verdicts are as if the pod had no node and were placed now",) if again.nodes else (),
         )
 
     def _devices(self, pod: Pod, counts: Sequence[RequestCounts] = ()) -> tuple[str, ...]:
@@ -142,7 +142,8 @@ class ExplainedCluster:
         world = ClusterObjects.of((*replace(self._world, claims=()).objects(), *cluster.all(ResourceClaim)))
         try:
             explainer = self._waiting(pod, world)
-            return _PlacedAgain(explainer.verdict().nodes, explainer.requests_on(pod.spec.node_name))
+            verdict = explainer.verdict()
+            return _PlacedAgain(verdict.nodes, explainer.requests_on(pod.spec.node_name), verdict.why)
         finally:
             cluster.delete(placed)
             cluster.apply(*claims, placed)
@@ -150,10 +151,18 @@ class ExplainedCluster:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedAgain:
-    """`requests` are the devices of the pod's own node, request by request."""
+    """`requests` are the devices of the pod's own node, request by request; `why` is the answer in words."""
 
     nodes: tuple[NodeVerdict, ...]
     requests: tuple[RequestCounts, ...]
+    why: str
+
+
+def _why_there(pod: Pod, again: _PlacedAgain) -> str:
+    """The scheduler asks no node while something is wrong with the pod or its claims."""
+    if not again.nodes:
+        return f"the scheduler would not place the pod now: {again.why}"
+    return why_this_node(pod.spec.node_name, again.nodes)
 
 
 def _waits(row: ContainerStatus) -> str:
