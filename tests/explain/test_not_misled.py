@@ -386,3 +386,14 @@ def test_only_a_name_that_is_much_alike_is_taken_for_the_one_that_was_meant(
     name: str, known: list[str], meant: str
 ) -> None:
     assert similar_name(name, known) == (f"; did you mean {meant}?" if meant else "")
+
+
+def test_requests_of_one_name_are_told_with_their_claims(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    cluster.add(gpu_claim("second"))
+    cluster.pod["spec"]["resourceClaims"].append({"name": "more", "resourceClaimName": "second"})
+    assert explained(cluster, tmp_path)["message"].startswith(
+        "default/train waits: requests gpu of claim default/train-gpu, gpu of claim default/second together want 2 devices, "
+        "and there is 1 that they could share out"
+    )

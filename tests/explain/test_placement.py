@@ -95,6 +95,14 @@ def test_a_container_that_does_not_start() -> None:
     )
 
 
+def test_a_container_that_ends_again_and_again_has_a_log_to_look_at() -> None:
+    cluster = on_node_1("1")
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    row = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 1, "state": waiting}
+    cluster.pod["status"] = {"phase": "Running", "containerStatuses": [row]}
+    assert explained(cluster).fix == "see why: kubectl logs pod/train -n default -c main --previous"
+
+
 @pytest.mark.parametrize("seed", range(6000, 6010))
 def test_the_scheduler_takes_a_node_with_the_most_points(seed: int) -> None:
     world = random_world(seed)

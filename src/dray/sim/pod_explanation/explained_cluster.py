@@ -17,7 +17,7 @@ from dray.api.dra.pod_phase import is_finished
 from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects, similar_name
-from dray.explain.container_causes import waiting_containers
+from dray.explain.container_causes import waiting_containers, why_containers_wait
 from dray.explain.placement import why_these_devices, why_this_node
 from dray.explain.reason_codes import SCHEDULED
 from dray.explain.request_counts import RequestCounts
@@ -111,8 +111,10 @@ class ExplainedCluster:
         again = self._as_if_waiting(pod)
         going = ["being deleted"] if pod.metadata.deletion_timestamp is not None else []
         state = ", ".join([pod.status.phase or "Pending", *going, *(_waits(row) for row in waiting_containers(pod))])
+        stuck = why_containers_wait(self._world, pod) if any(waiting_containers(pod)) else None
         return replace(
             _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({state})"),
+            fix=stuck.fix if stuck is not None else "",
             details=(f"node: {_why_there(pod, again)}", *self._devices(pod, again.requests)),
             nodes=again.nodes,
             notes=("the verdicts are as if the pod had no node and were placed now",) if again.nodes else (),
