@@ -406,3 +406,14 @@ def test_of_many_classes_those_are_named_that_are_spelled_alike(tmp_path: Path) 
     fix = next(each["fix"] for each in findings(cluster, tmp_path) if each["code"] == "missing-class")
     assert fix.startswith("create the class, or use one of: gpu, ")
     assert fix.endswith(" and 16 more")
+
+
+def test_a_node_that_is_not_ready_is_told_with_the_pods_that_look_as_if_they_ran(tmp_path: Path) -> None:
+    cluster = Cluster()
+    lost = gpu_node("node-2")
+    lost["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    running = [gpu_pod(name, "", nodeName="node-2") | {"status": {"phase": "Running"}} for name in ("a", "b")]
+    cluster.add(lost, *running)
+    (found,) = findings(cluster, tmp_path)
+    assert (found["code"], found["subject"]) == ("unready-node", "node node-2")
+    assert found["message"] == "is not ready, and 2 pods on it may not run any more: pod default/a, ..."

@@ -22,6 +22,7 @@ from dray.explain.doctor.finding import (
     CheckedCluster,
     DoctorFinding,
     error,
+    is_down,
     kubectl_name,
     named,
     warning,
@@ -194,6 +195,24 @@ def pods_on_missing_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
             )
 
 
+def unready_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
+    """Nodes that do not answer, and have pods that look as if they ran. Pods that have not started are told themselves."""
+    for node in e.world.nodes:
+        name = node.metadata.name
+        if not is_down(node):
+            continue
+        there = [pod for pod in e.world.pods if pod.spec.node_name == name and pod.status.phase == "Running"]
+        if there:
+            pods = "1 pod" if len(there) == 1 else f"{len(there)} pods"
+            yield warning(
+                "unready-node",
+                f"node {name}",
+                f"is not ready, and {pods} on it may not run any more: {named(there[0])}"
+                + (", ..." if there[1:] else ""),
+                f"see that its node agent runs: kubectl describe node/{name}",
+            )
+
+
 def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     ledger = ClusterLedger()
     for node in e.world.nodes:
@@ -217,4 +236,4 @@ def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 # Of pods that have a node and do not run.
 START_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes)
-POD_CHECKS = (*START_CHECKS, failing_containers, pods_waiting_for_devices, overcommitted_nodes)
+POD_CHECKS = (*START_CHECKS, failing_containers, pods_waiting_for_devices, overcommitted_nodes, unready_nodes)
