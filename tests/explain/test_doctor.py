@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dray.api.core import NodeSelector
 from dray.cli.doctor import doctor
+from dray.explain import unreachable_slices
 from tests.builders.manifests import a_class
 from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
+from tests.explain.test_alike_nodes import world_of
 
 
 def findings(cluster: Cluster, path: Path, *options: str) -> list[dict[str, str]]:
@@ -361,7 +364,7 @@ def test_one_line_each_with_the_fix(tmp_path: Path) -> None:
     assert lines[0].startswith(
         "error: claim default/left-gpu was made for pod left, which is gone [orphan-claim]; fix: "
     )
-    assert lines[-1].startswith("1 errors, 0 warnings")
+    assert lines[-1].startswith("1 error, 0 warnings (")
 
 
 def test_a_pod_that_fits_nowhere_is_explained(tmp_path: Path) -> None:
@@ -371,3 +374,46 @@ def test_a_pod_that_fits_nowhere_is_explained(tmp_path: Path) -> None:
     assert found["subject"] == "pod default/train"
     assert "wants 3: 2 exist" in found["message"]
     assert found["fix"] == "ask for 2 instead of 3 in request gpu (then node-1 fits)"
+
+
+def test_the_selector_of_a_slice_is_put_in_words_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worded = []
+
+    def in_words(selector: NodeSelector) -> str:
+        worded.append(selector)
+        return "zone In b"
+
+    monkeypatch.setattr(unreachable_slices, "_in_words", in_words)
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu(f"gpu-{number}") for number in range(9)]
+    selected_nowhere(cluster)
+    (found,) = unreachable_slices.unreachable_slices(world_of(cluster))
+    assert (found.devices, len(worded)) == (9, 1)
+
+
+def test_a_pod_without_claims_on_a_missing_node_keeps_no_claims_taken(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.add(gpu_pod("plain", "", nodeName="node-9"), gpu_pod("holds", "some", nodeName="node-9"))
+    messages = {each["subject"]: each["message"] for each in findings(cluster, tmp_path)}
+    assert messages["pod default/plain"] == "is bound to node node-9, which is gone"
+    assert messages["pod default/holds"] == "is bound to node node-9, which is gone; its claims stay taken"
+
+
+def test_of_many_classes_those_are_named_that_are_spelled_alike(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["deviceClassName"] = "gpuu"
+    cluster.add(*(a_class(f"class-{number}") for number in range(20)))
+    fix = next(each["fix"] for each in findings(cluster, tmp_path) if each["code"] == "missing-class")
+    assert fix.startswith("create the class, or use one of: gpu, ")
+    assert fix.endswith(" and 16 more")
+
+
+def test_a_node_that_is_not_ready_is_told_with_the_pods_that_look_as_if_they_ran(tmp_path: Path) -> None:
+    cluster = Cluster()
+    lost = gpu_node("node-2")
+    lost["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    running = [gpu_pod(name, "", nodeName="node-2") | {"status": {"phase": "Running"}} for name in ("a", "b")]
+    cluster.add(lost, *running)
+    (found,) = findings(cluster, tmp_path)
+    assert (found["code"], found["subject"]) == ("unready-node", "node node-2")
+    assert found["message"] == "is not ready, and 2 pods on it may not run any more: pod default/a, ..."

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from dray.cli.explain import explain
+from dray.explain.cluster_objects import similar_name
 from tests.explain.manifests import (
     DRIVER,
     RESOURCE,
@@ -367,3 +369,31 @@ def test_a_node_where_one_request_is_short_is_nearer_than_one_where_two_are(tmp_
     assert [row["node"] for row in verdict["nodes"]] == ["node-2", "node-1"]
     assert verdict["code"] == "taint"
     assert texts(verdict)[0] == "tolerate maintenance:NoSchedule in the request (then node-2 fits)"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("onee", ["one", "lonely"], "one"),
+        ("none", ["lonely"], ""),
+        ("example.com/cards", ["example.com/card"], "example.com/card"),
+        ("example.com/nope", ["example.com/gpu"], ""),
+        ("exmaple.com/gpu", ["example.com/gpu"], "example.com/gpu"),
+        ("gpu", ["", "cpu-of-a-node"], ""),
+    ],
+)
+def test_only_a_name_that_is_much_alike_is_taken_for_the_one_that_was_meant(
+    name: str, known: list[str], meant: str
+) -> None:
+    assert similar_name(name, known) == (f"; did you mean {meant}?" if meant else "")
+
+
+def test_requests_of_one_name_are_told_with_their_claims(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    cluster.add(gpu_claim("second"))
+    cluster.pod["spec"]["resourceClaims"].append({"name": "more", "resourceClaimName": "second"})
+    assert explained(cluster, tmp_path)["message"].startswith(
+        "default/train waits: requests gpu of claim default/train-gpu, gpu of claim default/second together want 2 devices, "
+        "and there is 1 that they could share out"
+    )

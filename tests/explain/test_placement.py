@@ -66,6 +66,19 @@ def test_a_node_that_would_refuse_now() -> None:
     )
 
 
+def test_a_claim_that_is_being_deleted_says_nothing_of_nodes() -> None:
+    cluster = on_node_1("1")
+    cluster.claim["metadata"] |= {
+        "deletionTimestamp": "2024-01-01T00:00:00Z",
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+    }
+    verdict = explained(cluster)
+    assert verdict.details[0] == (
+        'node: the scheduler would not place the pod now: resourceclaim "train-gpu" is being deleted'
+    )
+    assert verdict.notes == ()
+
+
 def test_the_only_node() -> None:
     cluster = on_node_1("1")
     cluster.more = [each for each in cluster.more if each["kind"] != "ResourceSlice"]
@@ -80,6 +93,14 @@ def test_a_container_that_does_not_start() -> None:
     assert explained(cluster).headline == (
         "default/train is on node node-1 (Running, container main: ImagePullBackOff: no such image)"
     )
+
+
+def test_a_container_that_ends_again_and_again_has_a_log_to_look_at() -> None:
+    cluster = on_node_1("1")
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    row = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 1, "state": waiting}
+    cluster.pod["status"] = {"phase": "Running", "containerStatuses": [row]}
+    assert explained(cluster).fix == "see why: kubectl logs pod/train -n default -c main --previous"
 
 
 @pytest.mark.parametrize("seed", range(6000, 6010))

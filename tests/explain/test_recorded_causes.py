@@ -62,6 +62,11 @@ def exceeded_quota(cluster: Cluster) -> None:
     )
 
 
+def quota_below_one_claim(cluster: Cluster) -> None:
+    cluster.request["count"] = 5
+    exceeded_quota(cluster)
+
+
 def quota_that_only_an_event_knows(cluster: Cluster) -> None:
     from_template(cluster)
     said = 'PodResourceClaim gpu: resourceclaims "train-gpu-" is forbidden: exceeded quota: gpus, requested: 1, used: 4, limited: 4'
@@ -99,6 +104,13 @@ WAITING: list[tuple[Callable[[Cluster], None], str, str, str, str]] = [
         "claim-refused",
         "quota gpus allows 4 gpu.deviceclass",
         "kubectl edit resourcequota/gpus",
+    ),
+    (
+        quota_below_one_claim,
+        "quota-exceeded",
+        "claim-refused",
+        "takes 5 more",
+        "ask for fewer devices, or allow more: kubectl edit resourcequota/gpus",
     ),
     (
         quota_that_only_an_event_knows,

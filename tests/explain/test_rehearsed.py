@@ -176,6 +176,46 @@ def test_one_of_many_cordoned_nodes(tmp_path: Path) -> None:
     ]
 
 
+CORDON_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def test_the_taint_of_a_cordoned_node_needs_no_toleration(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.node["spec"] |= {"unschedulable": True, "taints": [CORDON_TAINT]}
+    verdict = explained(cluster, tmp_path)
+    assert texts(verdict) == ["kubectl uncordon node-1 (then node-1 fits)"]
+    assert [row["code"] for row in verdict["nodes"][0]["refusals"]] == ["node-unschedulable"]
+    assert "taint" not in verdict["message"]
+
+
+def test_a_cordoned_node_with_another_taint_needs_a_toleration_of_that_one_only(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.node["spec"] |= {
+        "unschedulable": True,
+        "taints": [{"key": "dedicated", "effect": "NoSchedule"}, CORDON_TAINT],
+    }
+    assert texts(explained(cluster, tmp_path)) == [
+        "kubectl uncordon node-1; and add {key: dedicated, operator: Exists, effect: NoSchedule} to the pod's tolerations "
+        "(then node-1 fits)"
+    ]
+
+
+def test_the_taint_alone_is_tolerated(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.node["spec"]["taints"] = [CORDON_TAINT]
+    assert [row["code"] for row in explained(cluster, tmp_path)["helps"]] == ["tolerate-node-taint"]
+
+
+def test_one_step_that_removes_two_obstacles_is_enough(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["nodeSelector"] = {"rack": "r1"}
+    spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    cluster.pod["spec"]["topologySpreadConstraints"] = [spread]
+    verdict = explained(cluster, tmp_path)
+    assert [row["code"] for row in verdict["nodes"][0]["refusals"]] == ["node-affinity", "topology-spread"]
+    assert texts(verdict) == ["kubectl label node node-1 rack=r1 (then node-1 fits)"]
+
+
 def test_a_node_selector_that_may_go(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["nodeSelector"] = {"zone": "a", "kubernetes.io/hostname": "node-2"}

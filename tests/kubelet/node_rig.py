@@ -4,10 +4,12 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from dray.api.quantity import Quantity
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, PODS, SLICES, TEMPLATES, ApiError, Client
+from dray.clock import Clock
 from dray.driver import (
     ContainerEdits,
     Device,
@@ -21,6 +23,7 @@ from dray.driver import (
 from dray.features import FeatureGates
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.node import NodeDescription
+from dray.kubelet.runtime.interface import Runtime
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
@@ -62,8 +65,9 @@ class FanDriver(Driver):
 
 
 class NodeRig:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, make_runtime: Callable[[Path, Clock], Runtime] = ProcessRuntime) -> None:
         self.root = root
+        self._make_runtime = make_runtime
         self.plane = ControlPlane(ControlPlaneOptions(root / "data"))
         self.fan = FanDriver()
         self.agent: Kubelet | None = None
@@ -97,7 +101,7 @@ class NodeRig:
         gates = gates or FeatureGates.default()
         options = KubeletOptions(NodeDescription(NODE, capacity), self.root / "n", (self.root / "cdi",), gates)
         client = client or self.plane.client("kubelet")
-        self.agent = Kubelet(client, options, ProcessRuntime(self.root / "n", client.clock))
+        self.agent = Kubelet(client, options, self._make_runtime(self.root / "n", client.clock))
         await self.agent.start()
 
     async def stop_agent(self) -> None:

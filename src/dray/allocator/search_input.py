@@ -12,10 +12,11 @@ from dray.allocator.policies import Order, Policy
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import Rule
 from dray.allocator.rules.capacity import Capacity
-from dray.allocator.rules.compatibility import Compatibility, Groups, SetKey
+from dray.allocator.rules.compatibility import Compatibility, SetKey
 from dray.allocator.rules.constraints import ConstraintScope, constraint_rule
 from dray.allocator.rules.counters import Counters, Drawn, PoolBudget
 from dray.allocator.types import FatalError, bits
+from dray.api.dra.compatibility import Groups
 
 
 class SearchInput:

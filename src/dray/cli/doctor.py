@@ -14,7 +14,7 @@ from dray.cli.cluster_source import LiveCluster, load_dump, refuse_two_sources, 
 from dray.cli.main import EXIT_NO
 from dray.cli.name_completion import ObjectName
 from dray.cli.options import gate_options, gates_from, output_option
-from dray.cli.output import Coloured, show_line, write_document
+from dray.cli.output import Coloured, counted, show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.doctor import CdiFileNames, examine
 from dray.explain.doctor.finding import (
@@ -134,7 +134,10 @@ def _print(found: list[DoctorFinding], objects: int, *, is_wide: bool) -> None:
         else:
             show_line(severity, f"{line}; fix: {finding.fix}")
     if not found:
-        click.echo(f"nothing looks wrong ({objects} objects)" if objects else "there are no objects to look at")
+        click.echo(
+            f"nothing looks wrong ({counted(objects, 'object')})" if objects else "there are no objects to look at"
+        )
         return
     errors = sum(finding.severity == "error" for finding in found)
-    click.echo(f"{errors} errors, {len(found) - errors} warnings ({objects} objects)")
+    warnings = len(found) - errors
+    click.echo(f"{counted(errors, 'error')}, {counted(warnings, 'warning')} ({counted(objects, 'object')})")

@@ -1,7 +1,7 @@
 """`dray kubelet`: the node agent of one node."""
 
 import asyncio
-import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ from dray.signals import stop_signal
 from dray.tasks import cancelled
 
 if TYPE_CHECKING:
+    from dray.api.quantity import Quantity
     from dray.clock import Clock
+    from dray.kubelet.eviction import Threshold
     from dray.kubelet.runtime.interface import Runtime
-    from dray.kubelet.runtime.isolation import Isolation
     from dray.kubelet.runtime.process import LogLimits
-
-log = logging.getLogger(__name__)
+    from dray.kubelet.server import KubeletOptions
 
 
 @click.command()
@@ -114,32 +114,16 @@ def kubelet(
     Example: dray kubelet --kubeconfig admin.kubeconfig --node-name worker-1 --root-dir ./worker-1
     """
     from dray.accounting import Enforcement
-    from dray.api.quantity import Quantity, QuantityError
-    from dray.client import KubeconfigError, connect, load_connection
-    from dray.kubelet.eviction import Threshold, ThresholdError
-    from dray.kubelet.node import NodeDescription, declared_features, machine_capacity
-    from dray.kubelet.runtime.process import LogLimits
-    from dray.kubelet.server import Kubelet, KubeletOptions
+    from dray.kubelet.node import NodeDescription, declared_features
+    from dray.kubelet.server import KubeletOptions
     from dray.telemetry import set_up_logging
 
     set_up_logging(verbosity)
-    try:
-        amounts = machine_capacity() | {name: Quantity.parse(text) for name, text in map(_pair, capacity)}
-    except QuantityError as error:
-        raise click.UsageError(str(error)) from error
-    try:
-        eviction = Threshold.parse(eviction_hard) if eviction_hard else None
-    except ThresholdError as error:
-        raise click.UsageError(f"--eviction-hard {error}") from error
     gates = gates_from(feature_gates, emulate)
-    try:
-        log_limits = LogLimits(Quantity.parse(container_log_max_size).value(), container_log_max_files)
-    except ValueError as error:
-        raise click.UsageError(f"--container-log-max-size {container_log_max_size}: {error}") from error
     description = NodeDescription(
         node_name,
-        amounts,
-        dict(map(_pair, labels)),
+        _amounts(capacity),
+        _pairs("--node-label", labels),
         runtime=runtime.partition(":")[0],
         declared_features=declared_features(gates),
     )
@@ -150,63 +134,96 @@ def kubelet(
         gates,
         Enforcement[enforcement.upper()],
         healthz_port=None if healthz_port < 0 else healthz_port,
-        eviction=eviction,
+        eviction=_threshold(eviction_hard),
     )
+    log_limits = _log_limits(container_log_max_size, container_log_max_files)
+    _run(kubeconfig, context, options, lambda clock: _runtime(runtime, root_dir, clock, isolation, log_limits))
 
-    async def serve() -> None:
-        stopping = stop_signal()
-        client = connect(kubeconfig, context=context, component="kubelet")
-        ca = load_connection(kubeconfig, context).ca or b""
-        running = _runtime(runtime, root_dir, client.clock, isolation, log_limits)
-        agent = Kubelet(client, replace(options, cluster_ca=ca), running)
-        starting = asyncio.create_task(agent.start())
-        stopped = asyncio.create_task(stopping.wait())
-        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            click.echo(f"node {node_name} is ready", err=True)
-            await stopped
-        await cancelled(starting)
-        await agent.stop()
-        await client.close()
+
+def _run(
+    kubeconfig: str | None, context: str, options: "KubeletOptions", make_runtime: "Callable[[Clock], Runtime]"
+) -> None:
+    from dray.client import KubeconfigError
 
     try:
-        asyncio.run(serve())
+        asyncio.run(_serve(kubeconfig, context, options, make_runtime))
     except KubeconfigError as error:
         raise BrokenWorld(str(error)) from error
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise click.UsageError(f"{text!r}: must be NAME=VALUE")
-    return name, value
+async def _serve(
+    kubeconfig: str | None, context: str, options: "KubeletOptions", make_runtime: "Callable[[Clock], Runtime]"
+) -> None:
+    """Until a signal ends it. Containers run on, and are found by the next agent."""
+    from dray.client import connect, load_connection
+    from dray.kubelet.server import Kubelet
+
+    stopping = stop_signal()
+    client = connect(kubeconfig, context=context, component="kubelet")
+    ca = load_connection(kubeconfig, context).ca or b""
+    agent = Kubelet(client, replace(options, cluster_ca=ca), make_runtime(client.clock))
+    starting = asyncio.create_task(agent.start())
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        click.echo(f"node {options.node.name} is ready", err=True)
+        await stopped
+    await cancelled(starting)
+    await agent.stop()
+    await client.close()
+
+
+# --- what the options say
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"{option} {text}: must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _amounts(capacity: tuple[str, ...]) -> "dict[str, Quantity]":
+    """Those of the machine, where --capacity does not say others."""
+    from dray.api.quantity import Quantity, QuantityError
+    from dray.kubelet.node import machine_capacity
+
+    amounts = machine_capacity()
+    for name, text in _pairs("--capacity", capacity).items():
+        try:
+            amounts[name] = Quantity.parse(text)
+        except QuantityError as error:
+            raise click.UsageError(f"--capacity {name}={text}: {error}") from error
+    return amounts
+
+
+def _threshold(eviction_hard: str) -> "Threshold | None":
+    from dray.kubelet.eviction import Threshold, ThresholdError
+
+    try:
+        return Threshold.parse(eviction_hard) if eviction_hard else None
+    except ThresholdError as error:
+        raise click.UsageError(f"--eviction-hard {error}") from error
+
+
+def _log_limits(size: str, files: int) -> "LogLimits":
+    from dray.api.quantity import Quantity
+    from dray.kubelet.runtime.process import LogLimits
+
+    try:
+        return LogLimits(Quantity.parse(size).value(), files)
+    except ValueError as error:
+        raise click.UsageError(f"--container-log-max-size {size}: {error}") from error
 
 
 def _runtime(name: str, root_dir: Path, clock: "Clock", isolation: str, log_limits: "LogLimits") -> "Runtime":
-    from dray.kubelet.runtime.cgroup import CgroupTree, open_cpusets
-    from dray.kubelet.runtime.cri import CriRuntime
-    from dray.kubelet.runtime.none import NoRuntime
-    from dray.kubelet.runtime.process import ProcessRuntime
+    from dray.kubelet.runtime.choice import UnknownRuntime, make_runtime
 
-    if name == "process":
-        cgroups = CgroupTree.open("dray")
-        cpusets = open_cpusets("dray", cgroups)
-        return ProcessRuntime(root_dir, clock, cgroups, _isolation(isolation), cpusets, log_limits)
-    if name == "none":
-        return NoRuntime(clock)
-    if name.startswith("cri://"):
-        return CriRuntime(name.removeprefix("cri://"), root_dir / "logs", CgroupTree.open("dray"))
-    raise click.UsageError(f"--runtime {name}: must be process, none or cri://SOCKET")
-
-
-def _isolation(chosen: str) -> "Isolation | None":
-    from dray.kubelet.runtime.isolation import available_isolation
-
-    if chosen == "none":
-        return None
-    found = available_isolation()
-    if isinstance(found, str):
-        log.warning("containers run as the agent's user, without namespaces: %s", found)
-        return None
-    return found
+    try:
+        return make_runtime(name, root_dir, clock, isolation, log_limits)
+    except UnknownRuntime as error:
+        raise click.UsageError(str(error)) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dray.cli.options import gate_options, gates_from, output_option
-from dray.cli.output import Coloured, show_line, write_document
+from dray.cli.output import Coloured, counted, show_line, write_document
 from dray.features import FeatureGates
 from dray.validation.lint import LintFinding
 from dray.validation.lint import lint as lint_manifest
@@ -64,12 +64,8 @@ class _CheckedFile:
 def _summary(checked: list[_CheckedFile]) -> str:
     objects = sum(each.objects for each in checked)
     counts: Counter[str] = Counter(finding.severity for each in checked for finding in each.findings)
-    words = [_counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
-    return f"{_counted(objects, 'object')}, {', '.join(words) or 'no problems'}"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    words = [counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
+    return f"{counted(objects, 'object')}, {', '.join(words) or 'no problems'}"
 
 
 def _checked(place: str, gates: FeatureGates) -> Iterator[_CheckedFile]:

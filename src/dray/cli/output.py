@@ -111,6 +111,11 @@ def show_line(*parts: str | Coloured, err: bool = False) -> None:
     click.echo("".join(shown), file=stream, color=wants_colour(stream))
 
 
+def counted(number: int, word: str) -> str:
+    """`1 error`, `2 errors`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def write_document(document: Any, output: str) -> None:
     """`json` or `yaml` on standard output."""
     if output == "json":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from dray.sim.reports.simulation_result import (
     ReportHeader,
     autoscale_document,
     diff_document,
+    question_of,
     result_document,
     result_text,
 )
@@ -111,47 +113,66 @@ def simulate(
       dray simulate -f dump.yaml --diff least-fragmentation
       dray simulate -f dump.yaml --defragment
     """
+    _check_options(report, prices, autoscale=autoscale)
+    spare_the_collector()
+    gates = gates_from(feature_gates, emulate)
+    run = _Invocation(gates, keep_going)
+    wanted = _Wanted(files, additions, prices, named_policy, other, autoscale=autoscale, defragment=defragment)
+    world = run.read(files)
+    if mix_files:
+        run.mix = pods_with_claims(run.read(mix_files), gates)
+    try:
+        answer = run.answer(world, wanted)
+    except TemplateError as problem:
+        raise click.UsageError(str(problem)) from None
+    if report is not None:
+        question = question_of(answer.document, autoscale=autoscale)
+        header = ReportHeader(question, (*files, *mix_files), answer.policy, RealClock().now())
+        _write_report(answer.simulation, answer.document, header, report)
+    _show(answer.document, output)
+    for line in run.problems:
+        show_line(f"left out: {line}", err=True)
+    summary = answer.document["summary"]
+    if run.problems or summary["unschedulable"] or summary["errors"]:
+        sys.exit(EXIT_NO)
+
+
+def _check_options(report: str | None, prices: tuple[str, ...], *, autoscale: bool) -> None:
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise click.UsageError(f"{report}: there is no such folder")
     if prices and not autoscale:
         raise click.UsageError("--price is for --autoscale")
-    spare_the_collector()
-    gates = gates_from(feature_gates, emulate)
-    run = _Invocation(gates, keep_going)
-    world = run.read(files)
-    if mix_files:
-        run.mix = pods_with_claims(run.read(mix_files), gates)
-    policy = named_policy or DEFAULT_POLICY
-    try:
-        if autoscale:
-            policies = [named_policy] if named_policy else [DEFAULT_POLICY, *sorted(POLICIES)]
-            answer, document = run.autoscale(world, run.shapes(world, additions, prices), policies, priced=bool(prices))
-            policy, growth, simulation = answer.policy, answer.growth, answer.ended
-            world = grown(world, growth)
-        else:
-            growth = tuple(AddedNodes(*run.template(world, text)) for text in additions)
-            world = grown(world, growth)
-            simulation = run.simulate(world, policy)
-            document = result_document(simulation, growth, run.problems)
-        if defragment:
-            document["defragmentation"] = run.defragment(simulation, policy)
-        if other is not None:
-            document["diff"] = run.compare(document, world, policy, other, files)
-    except TemplateError as problem:
-        raise click.UsageError(str(problem)) from None
-    if report is not None:
-        header = ReportHeader(_question(document, autoscale=autoscale), (*files, *mix_files), policy, RealClock().now())
-        _write_report(simulation, document, header, report)
+
+
+def _show(document: Document, output: str) -> None:
     if output in ("json", "yaml"):
         write_document(document, output)
-    else:
-        show_text(result_text(document, wide=output == "wide"))
-        if defragment:
-            click.echo(defragmentation_text(document["defragmentation"]))
-    for line in run.problems:
-        show_line(f"left out: {line}", err=True)
-    if run.problems or document["summary"]["unschedulable"] or document["summary"]["errors"]:
-        sys.exit(EXIT_NO)
+        return
+    show_text(result_text(document, wide=output == "wide"))
+    if "defragmentation" in document:
+        click.echo(defragmentation_text(document["defragmentation"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the options ask for."""
+
+    files: tuple[str, ...]
+    additions: tuple[str, ...]
+    prices: tuple[str, ...]
+    policy: str | None
+    other: str | None
+    autoscale: bool
+    defragment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A simulation that has ended, and all that is said about it."""
+
+    simulation: Simulation
+    document: Document
+    policy: str
 
 
 # Kubernetes supports 5,000 nodes; far more of them would take all memory.
@@ -174,6 +195,25 @@ class _Invocation:
             )
         self.problems += dump.problems
         return dump.world()
+
+    def answer(self, world: ClusterObjects, wanted: _Wanted) -> _Answer:
+        if wanted.autoscale:
+            policies = [wanted.policy] if wanted.policy else [DEFAULT_POLICY, *sorted(POLICIES)]
+            shapes = self.shapes(world, wanted.additions, wanted.prices)
+            scaled, document = self.autoscale(world, shapes, policies, priced=bool(wanted.prices))
+            policy, growth, simulation = scaled.policy, scaled.growth, scaled.ended
+            world = grown(world, growth)
+        else:
+            policy = wanted.policy or DEFAULT_POLICY
+            growth = tuple(AddedNodes(*self.template(world, text)) for text in wanted.additions)
+            world = grown(world, growth)
+            simulation = self.simulate(world, policy)
+            document = result_document(simulation, growth, self.problems)
+        if wanted.defragment:
+            document["defragmentation"] = self.defragment(simulation, policy)
+        if wanted.other is not None:
+            document["diff"] = self.compare(document, world, policy, wanted.other, wanted.files)
+        return _Answer(simulation, document, policy)
 
     def template(self, world: ClusterObjects, text: str) -> tuple[NodeTemplate, int]:
         """One --add-nodes: a node of the dump, or a file with a node."""
@@ -270,23 +310,6 @@ def _price(text: str) -> tuple[str, float]:
     if not 0.0 < price < float("inf"):
         raise click.UsageError(f"--price {text}: expected an amount above zero")
     return name, price
-
-
-def _question(document: Document, *, autoscale: bool) -> str:
-    """What was asked, in words, for the head of the report."""
-    summary = document["summary"]
-    if autoscale:
-        question = "How many more nodes give every waiting pod a place?"
-    elif summary["addedNodes"]:
-        more = ", ".join(f"{row['count']} more like {row['template']}" for row in summary["addedNodes"])
-        question = f"Which waiting pods get a node with {more}?"
-    else:
-        question = "Which waiting pods get a node?"
-    if "diff" in document:
-        question += f" What differs between {document['diff']['from']['name']} and {document['diff']['to']['name']}?"
-    if "defragmentation" in document:
-        question += " Which pods would have to move?"
-    return question
 
 
 def _write_report(simulation: Simulation, document: Document, header: ReportHeader, path: str) -> None:

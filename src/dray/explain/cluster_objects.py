@@ -97,6 +97,10 @@ class Meant:
     fix: str = ""
 
 
+# How much of two names is the same at least, from 0 to 1, where one may be a misspelling of the other: with less, one is `none` and `lonely`.
+ALIKE = 0.7
+
+
 def meant_by_pod(world: ClusterObjects, pod: Pod) -> Meant:
     """Of the first claim that the pod names and that does not exist."""
     for entry in pod.spec.resource_claims:
@@ -114,9 +118,20 @@ def meant_by_template(world: ClusterObjects, namespace: str, name: str) -> Meant
     return _meant(_TEMPLATE, namespace, name, world.templates_by_name, world.claims_by_name)
 
 
-def similar_name(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant."""
+    near = difflib.get_close_matches(name, sorted(each for each in known if each), n=3, cutoff=ALIKE)
+    meant = next((each for each in near if _is_alike(name, each)), "")
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def _is_alike(name: str, other: str) -> bool:
+    """A domain that both have in common makes them no more alike."""
+    domain, _, bare = name.rpartition("/")
+    other_domain, _, other_bare = other.rpartition("/")
+    if domain == other_domain:
+        name, other = bare, other_bare
+    return difflib.SequenceMatcher(None, name, other).ratio() >= ALIKE
 
 
 def _meant(

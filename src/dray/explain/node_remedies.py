@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from dray.accounting import Demand, as_quantity
-from dray.api.core import Container, Node, NodeSelectorRequirement, Pod, ResourceRequirements, Toleration
+from dray.api.core import Container, Node, NodeSelectorRequirement, Pod, ResourceRequirements, Taint, Toleration
 from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.matching import matches_requirement, required_nodes
 from dray.api.quantity import Quantity
@@ -50,6 +50,9 @@ _TROUBLE = frozenset(
     )
 )
 
+# The taint of nodes that are cordoned.
+CORDONED = "node.kubernetes.io/unschedulable"
+
 
 def is_in_trouble(node: Node) -> bool:
     return any(taint.key in _TROUBLE for taint in node.spec.taints)
@@ -58,11 +61,10 @@ def is_in_trouble(node: Node) -> bool:
 def node_remedies(pod: Pod, where: RefusingNode, code: str, rows: Sequence[ShortRow]) -> Iterator[Remedy]:
     """Remedies for the one refusal of the node, with this code and these ledger rows that are short."""
     if code == "node-unschedulable":
-        spec = replace(where.node.spec, unschedulable=False)
-        yield Remedy("uncordon", f"kubectl uncordon {where.name}", (replace(where.node, spec=spec),))
+        yield Remedy("uncordon", f"kubectl uncordon {where.name}", (_uncordoned(where.node),))
     elif code == "node-taint":
         if not is_in_trouble(where.node):
-            yield _tolerating(pod, where.node)
+            yield from _tolerating(pod, where.node)
     elif code in ("node-affinity", "not-considered"):
         yield from _labelled(pod, where.node)
         yield from _less_selective(pod, where.node)
@@ -73,8 +75,23 @@ def node_remedies(pod: Pod, where: RefusingNode, code: str, rows: Sequence[Short
 # --- taints and labels
 
 
-def _tolerating(pod: Pod, node: Node) -> Remedy:
+def taints_in_the_way(pod: Pod, node: Node) -> list[Taint]:
+    """Taints of the node that the pod would have to tolerate. The one that a cordoned node carries is left out: it goes when the node
+    is uncordoned."""
     taints = [row for row in untolerated(node.spec.taints, pod.spec.tolerations) if row.effect in HARD_EFFECTS]
+    return [row for row in taints if not (node.spec.unschedulable and row.key == CORDONED)]
+
+
+def _uncordoned(node: Node) -> Node:
+    """Without the taint, too, that a controller gives to nodes that are cordoned, and takes away again."""
+    taints = tuple(row for row in node.spec.taints if row.key != CORDONED)
+    return replace(node, spec=replace(node.spec, unschedulable=False, taints=taints))
+
+
+def _tolerating(pod: Pod, node: Node) -> Iterator[Remedy]:
+    taints = taints_in_the_way(pod, node)
+    if not taints:
+        return
     more = tuple(
         Toleration(
             key=taint.key, operator="" if taint.value else "Exists", value=taint.value or "", effect=taint.effect
@@ -83,7 +100,7 @@ def _tolerating(pod: Pod, node: Node) -> Remedy:
     )
     said = ", ".join(map(_as_yaml, more))
     changed = replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *more)))
-    return Remedy("tolerate-node-taint", f"add {said} to the pod's tolerations", (changed,))
+    yield Remedy("tolerate-node-taint", f"add {said} to the pod's tolerations", (changed,))
 
 
 def _as_yaml(row: Toleration) -> str:

@@ -69,12 +69,14 @@ def _over_quota(world: ClusterObjects, namespace: str, template: ResourceClaimTe
         for name in sorted(usage.keys() & quota.status.hard.keys() & quota.status.used.keys()):
             hard, used, more = quota.status.hard[name], quota.status.used[name], usage[name]
             if used.nanos + more.nanos > hard.nanos:
-                where = f"resourcequota/{quota.metadata.name} -n {namespace}"
+                allow = f"allow more: kubectl edit resourcequota/{quota.metadata.name} -n {namespace}"
+                # Without any other claim it would be too much as well.
+                less = "ask for fewer devices" if more.nanos > hard.nanos else "delete claims that are not needed"
                 yield RecordedCause(
                     "quota-exceeded",
                     f"quota {quota.metadata.name} allows {hard} {name}, {used} are used, and the claim of template "
                     f"{template.metadata.name} takes {more} more",
-                    f"delete claims that are not needed, or allow more: kubectl edit {where}",
+                    f"{less}, or {allow}",
                 )
 
 

@@ -40,19 +40,26 @@ def unreachable_slices(world: ClusterObjects) -> Iterator[UnreachableSlice]:
         return reached[wanted]
 
     for each in world.slices:
-        idle = [wanted for wanted, selector in _selectors(each) if not is_reached(wanted, selector)]
+        idle = [(wanted, devices) for wanted, selector, devices in _selectors(each) if not is_reached(wanted, selector)]
         if idle:
-            yield UnreachableSlice(each, len(idle), idle[0])
+            yield UnreachableSlice(each, sum(devices for _, devices in idle), idle[0][0])
 
 
-def _selectors(each: ResourceSlice) -> Iterator[tuple[str, NodeSelector]]:
-    """Of each device, in words and as it is."""
+def _selectors(each: ResourceSlice) -> Iterator[tuple[str, NodeSelector, int]]:
+    """In words and as they are, with how many devices each of them is for: one of the slice is for all its devices."""
+    if each.spec.node_selector is not None:
+        if each.spec.devices:
+            yield _of_selector(each.spec.node_selector), each.spec.node_selector, len(each.spec.devices)
+        return
     for device in each.spec.devices:
-        selector = each.spec.node_selector or device.node_selector
-        if selector is not None:
-            yield f"node selector {_in_words(selector)}", selector
+        if device.node_selector is not None:
+            yield _of_selector(device.node_selector), device.node_selector, 1
         elif device.node_name:
-            yield f"node name {device.node_name}", _of_node(device.node_name)
+            yield f"node name {device.node_name}", _of_node(device.node_name), 1
+
+
+def _of_selector(selector: NodeSelector) -> str:
+    return f"node selector {_in_words(selector)}"
 
 
 def _of_node(name: str) -> NodeSelector:

@@ -371,11 +371,19 @@ def _competing(report: NodeReport) -> tuple[str, str] | None:
     shared = any(device.kind.device.allow_multiple_allocations for device in devices if device.code == USABLE)
     if shared or wanted <= len(usable):
         return None
-    names = ", ".join(request.request for request in requests)
-    said = f"requests {names} together want {wanted} devices"
+    said = f"requests {_names_of(requests)} together want {wanted} devices"
     if wanted <= len(usable) + len(taken):
         return "in-use", f"{said}: {len(usable) + len(taken)} match, {len(usable)} of them free"
-    return "chosen-already", f"{said}, and there are {len(usable)} that they could share out"
+    there = "is 1" if len(usable) == 1 else f"are {len(usable)}"
+    return "chosen-already", f"{said}, and there {there} that they could share out"
+
+
+def _names_of(requests: Sequence[RequestReport]) -> str:
+    """With their claims, where the requests of several claims have the same name."""
+    names = [request.request for request in requests]
+    if len(set(names)) < len(names):
+        names = [f"{request.request} of claim {request.claim}" for request in requests]
+    return ", ".join(names)
 
 
 def _unmet_constraint(scope: ConstraintScope, report: NodeReport) -> str:

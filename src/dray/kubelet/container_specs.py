@@ -44,9 +44,8 @@ from dray.kubelet.environment import EnvironmentSources, container_environment, 
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 from dray.kubelet.runtime.interface import ContainerSpec, VolumeFiles
+from dray.kubelet.volume_objects import DEFAULT_MODE, why_not_mounted
 from dray.kubelet.volumes import PodVolumes, inside, write_file
-
-DEFAULT_MODE = 0o644
 
 
 def downward_items(volume: Volume) -> Iterator[tuple[DownwardAPIVolumeFile, int]]:
@@ -331,6 +330,10 @@ class ContainerSpecs:
             raise ContainerError("CreateContainerConfigError", str(error)) from error
         document: dict[str, Any] = msgspec.json.decode(answer.body)
         return document
+
+    async def why_not_mounted(self, pod: Pod) -> str:
+        """What a volume of the pod lacks; empty if none lacks anything."""
+        return await why_not_mounted(pod, self._document)
 
     async def remember_claims(self, pod: Pod) -> None:
         """Reads the claims that the pod's containers refer to, unless they are known: a restart may come without the API."""

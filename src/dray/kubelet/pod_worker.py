@@ -214,6 +214,7 @@ class PodWorker:
         if has_sandbox and self._context.claims.knows_claims_of(self.pod):
             await self._context.specs.remember_claims(self.pod)
         else:
+            await self._wait_for_volumes()
             await self._prepare()
         cgroup = self._context.specs.pod_cgroup(self.pod)
         sandbox = await self._context.runtime.start_pod(self.pod, cgroup)
@@ -270,6 +271,19 @@ class PodWorker:
         self._report.warn(rejection.reason, rejection.message)
         self._context.count_rejection(rejection.reason)
         await self._report.write()
+
+    async def _wait_for_volumes(self) -> None:
+        """Until the ConfigMaps and Secrets of its volumes are there, however long it takes."""
+        wait_s = RETRY_START_S
+        while True:
+            self._changed.clear()
+            problem = await self._context.specs.why_not_mounted(self.pod)
+            if not problem:
+                return
+            log.warning("pod %s: %s", self.pod.metadata.name, problem)
+            self._report.warn("FailedMount", problem)
+            await self._pause(wait_s)
+            wait_s = min(wait_s * 2, PREPARE_RETRY_CAP_S)
 
     async def _prepare(self) -> None:
         """Prepare the claims, however long it takes; a change of the pod is a reason to try at once."""

@@ -5,35 +5,31 @@ tokens are renewed before they end.
 """
 
 import asyncio
-import base64
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dray.api import scheme
-from dray.api.core import Container, HostPathVolumeSource, KeyToPath, Pod, ServiceAccountTokenProjection, Volume
+from dray.api.core import Container, HostPathVolumeSource, Pod, ServiceAccountTokenProjection, Volume
 from dray.atomic_files import make_folder, private_folder
 from dray.client import ApiError, Client, ServerUnreachable
 from dray.kubelet import sub_paths
 from dray.kubelet.environment import CONFIG_ERROR, EnvironmentSources, downward_value
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.interface import VolumeFiles
+from dray.kubelet.volume_objects import DEFAULT_MODE, ReadDocument, VolumeObject, objects_of, projected_objects
 
 log = logging.getLogger(__name__)
 
-DEFAULT_MODE = 0o644
 TOKEN_S = 3600
 # As a kubelet: a token is renewed when four fifths of its time are over.
 RENEW_AT = 0.8
 RENEW_RETRY_S = 30.0
-
-ReadDocument = Callable[[str, str, str], Awaitable[dict[str, Any] | None]]
-"""The object of (kind, name, namespace); None if there is none."""
 
 
 class PodVolumes:
@@ -99,14 +95,8 @@ class PodVolumes:
     ) -> dict[str, tuple[bytes, int]]:
         """Path to content and mode."""
         namespace = pod.metadata.namespace
-        if volume.config_map is not None:
-            own = volume.config_map
-            data = await self._data("ConfigMap", own.name, namespace, bool(own.optional))
-            return dict(_chosen(data, own.items, own.default_mode, f"configmap {own.name}", bool(own.optional)))
-        if volume.secret is not None:
-            kept = volume.secret
-            data = await self._data("Secret", kept.secret_name, namespace, bool(kept.optional))
-            return dict(_chosen(data, kept.items, kept.default_mode, f"secret {kept.secret_name}", bool(kept.optional)))
+        if volume.config_map is not None or volume.secret is not None:
+            return await self._files_of_objects(objects_of(volume), namespace)
         if volume.downward_api is not None:
             items = volume.downward_api.items
             return dict(_downward(pod, container, items, volume.downward_api.default_mode, sources))
@@ -122,11 +112,7 @@ class PodVolumes:
         mode, namespace = volume.projected.default_mode, pod.metadata.namespace
         files: dict[str, tuple[bytes, int]] = {}
         for source in volume.projected.sources:
-            for kind, chosen in (("ConfigMap", source.config_map), ("Secret", source.secret)):
-                if chosen is not None:
-                    data = await self._data(kind, chosen.name, namespace, bool(chosen.optional))
-                    what = f"{kind.lower()} {chosen.name}"
-                    files |= dict(_chosen(data, chosen.items, mode, what, bool(chosen.optional)))
+            files |= await self._files_of_objects(projected_objects(source, mode), namespace)
             if source.downward_api is not None:
                 files |= dict(_downward(pod, container, source.downward_api.items, mode, sources))
             if source.service_account_token is not None:
@@ -136,17 +122,11 @@ class PodVolumes:
                 self._renew(pod, wanted, inside(folder, wanted.path))
         return files
 
-    async def _data(self, kind: str, name: str, namespace: str, is_optional: bool) -> dict[str, bytes]:
-        document = await self._read(kind, name, namespace)
-        if document is None:
-            if is_optional:
-                return {}
-            raise ContainerError(CONFIG_ERROR, f'{kind.lower()} "{name}" not found')
-        encoded = "data" if kind == "Secret" else "binaryData"
-        data = {key: base64.b64decode(value) for key, value in (document.get(encoded) or {}).items()}
-        if kind == "ConfigMap":
-            data |= {key: value.encode() for key, value in (document.get("data") or {}).items()}
-        return data
+    async def _files_of_objects(self, objects: Iterable[VolumeObject], namespace: str) -> dict[str, tuple[bytes, int]]:
+        files: dict[str, tuple[bytes, int]] = {}
+        for each in objects:
+            files |= await each.files(self._read, namespace)
+        return files
 
     # --- tokens
 
@@ -185,20 +165,6 @@ class PodVolumes:
                 wait_s = RENEW_RETRY_S
             else:
                 wait_s = RENEW_AT * (wanted.expiration_seconds or TOKEN_S)
-
-
-def _chosen(
-    data: Mapping[str, bytes], items: Sequence[KeyToPath], mode: int | None, what: str, is_optional: bool
-) -> Iterator[tuple[str, tuple[bytes, int]]]:
-    """All keys, or those that the volume lists, with the paths that it gives them."""
-    shared = mode if mode is not None else DEFAULT_MODE
-    if not items:
-        yield from ((key, (content, shared)) for key, content in data.items())
-    for item in items:
-        if item.key in data:
-            yield item.path, (data[item.key], item.mode if item.mode is not None else shared)
-        elif not is_optional:
-            raise ContainerError(CONFIG_ERROR, f"{what} references non-existent key: {item.key}")
 
 
 def _downward(

@@ -165,3 +165,32 @@ def test_numbers_by_driver_and_by_node_add_up() -> None:
 def test_the_smallest_share_is_never_nothing() -> None:
     policy = {"validRange": {"min": "0", "max": "4"}, "default": "1"}
     assert smallest_share(to_object({"value": "4", "requestPolicy": policy}, DeviceCapacity)) == 1
+
+
+def grouped(name: str, *groups: str) -> Document:
+    device = part(name, "1")
+    device["consumesCounters"][0]["compatibilityGroups"] = list(groups)
+    return device
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        pytest.param([], {"slow": "free", "fast": "free", "both": "free", "none": "free"}, id="nothing-is-held"),
+        pytest.param(["slow"], {"slow": "used", "fast": "blocked", "both": "free", "none": "blocked"}, id="one-group"),
+        pytest.param(["both"], {"slow": "free", "fast": "free", "both": "used", "none": "blocked"}, id="two-groups"),
+        pytest.param(
+            ["slow", "both"], {"slow": "used", "fast": "blocked", "both": "used", "none": "blocked"}, id="in-common"
+        ),
+        pytest.param(
+            ["none"], {"slow": "blocked", "fast": "blocked", "both": "blocked", "none": "used"}, id="without-groups"
+        ),
+    ],
+)
+def test_devices_whose_groups_do_not_go_with_those_in_use_are_blocked(
+    taken: list[str], expected: dict[str, str]
+) -> None:
+    devices = [grouped("slow", "slow"), grouped("fast", "fast"), grouped("both", "fast", "slow"), grouped("none")]
+    published = a_slice("s", *devices, node="n1", pool="n1", slices=2)
+    claims = [held(*(a_result(name, pool="n1") for name in taken))] if taken else []
+    assert uses(use_of(counter_slice(), published, *claims)) == expected

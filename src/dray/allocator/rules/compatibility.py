@@ -6,21 +6,10 @@ from collections.abc import Hashable, Iterable
 
 from dray.allocator.requests import Option
 from dray.allocator.rules import KindOf, Rule
+from dray.api.dra.compatibility import Groups, groups_in_use, joined
 
 SetKey = tuple[int, str]
 """Pool and counter set."""
-
-Groups = frozenset[str]
-CONFLICT: Groups = frozenset(["\0conflict"])
-
-
-def joined(current: Groups | None, groups: Groups) -> Groups | None:
-    """The values that both have in common; None if the two cannot coexist."""
-    if current is None:
-        return groups
-    if not current or not groups:
-        return current if current == groups else None
-    return (current & groups) or None
 
 
 class Compatibility(Rule):
@@ -46,16 +35,9 @@ class Compatibility(Rule):
         self._groups = groups
         self._shareable = shareable
         self._shared = shared & shareable
-        self._current: dict[SetKey, Groups] = {}
+        self._current: dict[SetKey, Groups] = groups_in_use(allocated)
         # By device, oldest entry first: what to restore when it leaves.
         self._undo: dict[int, list[dict[SetKey, Groups | None]]] = {}
-        for key, brought in allocated:
-            current = self._current.get(key)
-            if current is None:
-                self._current[key] = brought
-            elif current and brought:
-                self._current[key] = (current & brought) or CONFLICT
-            # Where devices with and without groups are in use together, the first one decides, as in Kubernetes.
 
     def enter(self, option: Option, position: int) -> bool:
         groups = self._groups.get(position)

@@ -2,7 +2,8 @@
 
 - used: a claim holds the device, or its shares leave less of a capacity than the smallest share takes.
 - partly used: shares of it are held, and there is room for another.
-- blocked: no claim holds it, and none can get it: its counters are used up, or its pool is not complete and valid.
+- blocked: no claim holds it, and none can get it: its counters are used up, devices in use share no compatibility group with it,
+  or its pool is not complete and valid.
 - tainted: no claim holds it, and a taint keeps away requests that do not tolerate it.
 - free: no claim holds it, and one can get it.
 
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dray.api.dra.compatibility import Groups, groups_in_use, joined
 from dray.api.dra.consumption import (
     CounterID,
     consumed_capacity,
@@ -153,7 +155,17 @@ class PoolOccupancy:
 class PoolLayout:
     """The devices of one pool: what they draw, which of them count as one, which are tainted."""
 
-    __slots__ = ("_draws", "_groups", "_is_usable", "_tainted", "_totals", "_untouched", "devices", "places")
+    __slots__ = (
+        "_brought",
+        "_draws",
+        "_groups",
+        "_is_usable",
+        "_tainted",
+        "_totals",
+        "_untouched",
+        "devices",
+        "places",
+    )
 
     def __init__(
         self,
@@ -168,6 +180,7 @@ class PoolLayout:
         self._totals = dict(totals)
         self._tainted = tainted
         self._draws = [counters_drawn(device) for device in devices]
+        self._brought = _brought_by(devices)
         # The scheduler passes over a pool with a name twice, or with a counter that no set has.
         self._is_usable = is_usable and len(self.places) == len(devices) and self._counters_exist()
         self._groups = _groups(devices)
@@ -185,8 +198,10 @@ class PoolLayout:
         return self._untouched
 
     def _occupancy(self, held: Mapping[str, HeldDevice]) -> PoolOccupancy:
-        left = self._counters_left(held)
-        uses = [self._use(place, device, held.get(device.name), left) for place, device in enumerate(self.devices)]
+        left, groups = self._counters_left(held), self._groups_in_use(held)
+        uses = [
+            self._use(place, device, held.get(device.name), left, groups) for place, device in enumerate(self.devices)
+        ]
         units = [self._unit(places, uses, held) for places in self._groups]
         return PoolOccupancy(uses, units, counts_of(units))
 
@@ -199,10 +214,23 @@ class PoolLayout:
                     left[counter] = left.get(counter, 0) - amount
         return left
 
-    def _use(self, place: int, device: Device, held: HeldDevice | None, left: dict[CounterID, int]) -> Use:
+    def _groups_in_use(self, held: Mapping[str, HeldDevice]) -> dict[str, Groups]:
+        places = (self.places[name] for name in held if name in self.places)
+        return groups_in_use(pair for place in places for pair in self._brought[place])
+
+    def _use(
+        self,
+        place: int,
+        device: Device,
+        held: HeldDevice | None,
+        left: dict[CounterID, int],
+        groups: Mapping[str, Groups],
+    ) -> Use:
         if held is not None:
             return Use.USED if held.is_whole or is_full(device, held.consumed) else Use.PARTLY
         if not self._is_usable or (device.consumes_counters and not counters_suffice(device, left)):
+            return Use.BLOCKED
+        if any(joined(groups.get(counter_set), brought) is None for counter_set, brought in self._brought[place]):
             return Use.BLOCKED
         return Use.TAINTED if place in self._tainted else Use.FREE
 
@@ -223,6 +251,16 @@ class PoolLayout:
             if found is not None:
                 of_counters = _largest(self._draws[place], self._totals)
                 yield of_counters * (1.0 if found.is_whole else _largest_consumed(device, found.consumed))
+
+
+def _brought_by(devices: Sequence[Device]) -> Sequence[tuple[tuple[str, Groups], ...]]:
+    """The compatibility groups of each device, by counter set; nothing where no device has any."""
+    if not any(drawn.compatibility_groups for device in devices for drawn in device.consumes_counters):
+        return [()] * len(devices)
+    return [
+        tuple((drawn.counter_set, frozenset(drawn.compatibility_groups)) for drawn in device.consumes_counters)
+        for device in devices
+    ]
 
 
 def _groups(devices: Sequence[Device]) -> list[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from dray.api.dra.consumption import allocation_results
@@ -16,6 +17,9 @@ from dray.explain.doctor.finding import (
     named,
     warning,
 )
+
+# Classes that are named where another does not exist.
+MOST_NAMED = 5
 
 
 def stuck_finalizers(e: CheckedCluster) -> Iterator[DoctorFinding]:
@@ -141,13 +145,19 @@ def _missing(holder: object, requests: tuple[DeviceRequest, ...], known: set[str
         wanted += [each.device_class_name for each in request.first_available]
         for name in wanted:
             if name not in known:
-                there = ", ".join(sorted(known)) or "none"
                 yield error(
                     "missing-class",
                     named(holder),
                     f"request {request.name} names class {name}, which does not exist",
-                    f"create the class, or use one of: {there}",
+                    f"create the class, or use one of: {_most_alike(name, known)}",
                 )
+
+
+def _most_alike(name: str, known: set[str]) -> str:
+    """Some of the known names, those first that are spelled most like this one."""
+    named = difflib.get_close_matches(name, sorted(known), n=MOST_NAMED, cutoff=0.0) if known else ["none"]
+    more = len(known) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def lost_cdi_files(e: CheckedCluster) -> Iterator[DoctorFinding]:

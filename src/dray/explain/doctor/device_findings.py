@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dray import cel
 from dray.allocator.pools import taint_rule_matches
 from dray.api.codec import to_document
-from dray.api.core import Node
 from dray.api.dra.consumption import consumed_capacity, held_by_device
 from dray.api.dra.pools import newest_generations, pool_id, published_devices
 from dray.api.gated_fields import dropped_features
@@ -16,6 +15,7 @@ from dray.explain.doctor.finding import (
     CheckedCluster,
     DoctorFinding,
     error,
+    is_down,
     named,
     warning,
 )
@@ -37,7 +37,7 @@ def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
             yield error(
                 "slice-of-missing-node", named(each), message, f"kubectl delete resourceslice/{each.metadata.name}"
             )
-        elif _is_down(node) and (name, each.spec.driver) not in told:
+        elif is_down(node) and (name, each.spec.driver) not in told:
             told.add((name, each.spec.driver))
             yield warning(
                 "driver-on-unready-node",
@@ -45,10 +45,6 @@ def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
                 f"node {name} is not ready, so driver {each.spec.driver} there is out of reach",
                 f"see node {name}: kubectl describe node/{name}",
             )
-
-
-def _is_down(node: Node) -> bool:
-    return any(row.type == "Ready" and row.status != "True" for row in node.status.conditions)
 
 
 def slices_of_no_node(e: CheckedCluster) -> Iterator[DoctorFinding]:

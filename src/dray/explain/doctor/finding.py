@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from dray.allocator import Features, Inventory
-from dray.api.core import Pod
+from dray.api.core import Node, Pod
 from dray.api.dra.pod_claims import claim_names
 from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import ResourceClaim
@@ -106,3 +106,7 @@ def kubectl_name(obj: Any) -> str:
     """`resourceclaim/train -n ml`, to be pasted after a kubectl verb."""
     place = f" -n {obj.metadata.namespace}" if obj.metadata.namespace else ""
     return f"{type(obj).__name__.lower()}/{obj.metadata.name}{place}"
+
+
+def is_down(node: Node) -> bool:
+    return any(row.type == "Ready" and row.status != "True" for row in node.status.conditions)

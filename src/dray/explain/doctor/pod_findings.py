@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use
-from dray.api.dra.pod_claims import ClaimSource, PodClaim, claim_names, claims_of_pod, entries_without_claim
+from dray.api.dra.pod_claims import (
+    ClaimSource,
+    PodClaim,
+    claim_names,
+    claims_of_pod,
+    entries_without_claim,
+    uses_claims,
+)
 from dray.api.dra.pod_phase import is_active, is_bound, is_finished, is_on_node
 from dray.explain.cluster_objects import Meant, meant_by_claim, meant_by_template
 from dray.explain.container_causes import waiting_containers, why_containers_wait
@@ -15,6 +22,7 @@ from dray.explain.doctor.finding import (
     CheckedCluster,
     DoctorFinding,
     error,
+    is_down,
     kubectl_name,
     named,
     warning,
@@ -178,11 +186,30 @@ def pods_on_missing_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for pod in e.world.pods:
         name = pod.spec.node_name
         if name and not is_finished(pod) and name not in e.world.nodes_by_name:
+            taken = "; its claims stay taken" if uses_claims(pod) else ""
             yield error(
                 "pod-on-missing-node",
                 named(pod),
-                f"is bound to node {name}, which is gone; its claims stay taken",
+                f"is bound to node {name}, which is gone{taken}",
                 f"kubectl delete pod/{pod.metadata.name} -n {pod.metadata.namespace} --force",
+            )
+
+
+def unready_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
+    """Nodes that do not answer, and have pods that look as if they ran. Pods that have not started are told themselves."""
+    for node in e.world.nodes:
+        name = node.metadata.name
+        if not is_down(node):
+            continue
+        there = [pod for pod in e.world.pods if pod.spec.node_name == name and pod.status.phase == "Running"]
+        if there:
+            pods = "1 pod" if len(there) == 1 else f"{len(there)} pods"
+            yield warning(
+                "unready-node",
+                f"node {name}",
+                f"is not ready, and {pods} on it may not run any more: {named(there[0])}"
+                + (", ..." if there[1:] else ""),
+                f"see that its node agent runs: kubectl describe node/{name}",
             )
 
 
@@ -209,4 +236,4 @@ def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 # Of pods that have a node and do not run.
 START_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes)
-POD_CHECKS = (*START_CHECKS, failing_containers, pods_waiting_for_devices, overcommitted_nodes)
+POD_CHECKS = (*START_CHECKS, failing_containers, pods_waiting_for_devices, overcommitted_nodes, unready_nodes)

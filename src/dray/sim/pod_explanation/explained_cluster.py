@@ -17,7 +17,7 @@ from dray.api.dra.pod_phase import is_finished
 from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects, similar_name
-from dray.explain.container_causes import waiting_containers
+from dray.explain.container_causes import waiting_containers, why_containers_wait
 from dray.explain.placement import why_these_devices, why_this_node
 from dray.explain.reason_codes import SCHEDULED
 from dray.explain.request_counts import RequestCounts
@@ -111,11 +111,13 @@ class ExplainedCluster:
         again = self._as_if_waiting(pod)
         going = ["being deleted"] if pod.metadata.deletion_timestamp is not None else []
         state = ", ".join([pod.status.phase or "Pending", *going, *(_waits(row) for row in waiting_containers(pod))])
+        stuck = why_containers_wait(self._world, pod) if any(waiting_containers(pod)) else None
         return replace(
             _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({state})"),
-            details=(f"node: {why_this_node(pod.spec.node_name, again.nodes)}", *self._devices(pod, again.requests)),
+            fix=stuck.fix if stuck is not None else "",
+            details=(f"node: {_why_there(pod, again)}", *self._devices(pod, again.requests)),
             nodes=again.nodes,
-            notes=("the verdicts are as if the pod had no node and were placed now",),
+            notes=("the verdicts are as if the pod had no node and were placed now",) if again.nodes else (),
         )
 
     def _devices(self, pod: Pod, counts: Sequence[RequestCounts] = ()) -> tuple[str, ...]:
@@ -142,7 +144,8 @@ class ExplainedCluster:
         world = ClusterObjects.of((*replace(self._world, claims=()).objects(), *cluster.all(ResourceClaim)))
         try:
             explainer = self._waiting(pod, world)
-            return _PlacedAgain(explainer.verdict().nodes, explainer.requests_on(pod.spec.node_name))
+            verdict = explainer.verdict()
+            return _PlacedAgain(verdict.nodes, explainer.requests_on(pod.spec.node_name), verdict.why)
         finally:
             cluster.delete(placed)
             cluster.apply(*claims, placed)
@@ -150,10 +153,18 @@ class ExplainedCluster:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedAgain:
-    """`requests` are the devices of the pod's own node, request by request."""
+    """`requests` are the devices of the pod's own node, request by request; `why` is the answer in words."""
 
     nodes: tuple[NodeVerdict, ...]
     requests: tuple[RequestCounts, ...]
+    why: str
+
+
+def _why_there(pod: Pod, again: _PlacedAgain) -> str:
+    """The scheduler asks no node while something is wrong with the pod or its claims."""
+    if not again.nodes:
+        return f"the scheduler would not place the pod now: {again.why}"
+    return why_this_node(pod.spec.node_name, again.nodes)
 
 
 def _waits(row: ContainerStatus) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX, DeviceClass
+from dray.explain.cluster_objects import similar_name
 from dray.explain.node_remedies import asking_at_most
 from dray.explain.node_shortage import ShortRow
 from dray.explain.request_counts import RequestCounts
@@ -44,14 +44,7 @@ def not_served(rows: Iterable[ShortRow], classes: Iterable[DeviceClass]) -> str:
             continue
         if class_name != row.resource:
             said = "" if class_name in known else f"; device class {class_name} does not exist"
-            return said and said + _meant(class_name, known)
+            return said and said + similar_name(class_name, known)
         if row.resource not in known.values():
-            return (
-                f"; no device class has the extendedResourceName {row.resource}{_meant(row.resource, known.values())}"
-            )
+            return f"; no device class has the extendedResourceName {row.resource}{similar_name(row.resource, known.values())}"
     return ""
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(each for each in known if each), n=1, cutoff=0.75)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -13,12 +13,12 @@ from dray.accounting import (
     pod_requests,
 )
 from dray.allocator import Allocation
-from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod, PodAffinityTerm
+from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, Pod, PodAffinityTerm
 from dray.api.dra.pools import device_id
-from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.matching import host_ports, matches_node, matches_requirement, only_names, required_nodes
-from dray.explain.node_remedies import is_in_trouble
+from dray.explain.node_remedies import is_in_trouble, taints_in_the_way
 from dray.explain.node_shortage import ShortRow, short_rows
+from dray.explain.verdicts import Refusal
 from dray.explain.what_if import step_limit
 from dray.scheduler.framework.interface import CycleState
 from dray.scheduler.handle import Handle
@@ -73,11 +73,18 @@ class RefusalDetails:
         return charges_on(attempt, self.pod, self.node, self.handle, allocation)
 
 
+def without_taint_of_cordon(refusals: list[Refusal], pod: Pod, node: Node) -> list[Refusal]:
+    """A cordoned node carries a taint that says the same once more."""
+    is_cordoned = any(row.code == "node-unschedulable" for row in refusals)
+    if not is_cordoned or taints_in_the_way(pod, node):
+        return refusals
+    return [row for row in refusals if row.code != "node-taint"]
+
+
 def _taints(on_node: RefusalDetails) -> str:
     found = [
         f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-        for taint in untolerated(on_node.node.node.spec.taints, on_node.pod.spec.tolerations)
-        if taint.effect in HARD_EFFECTS
+        for taint in taints_in_the_way(on_node.pod, on_node.node.node)
     ]
     trouble = "; the node is not healthy" if is_in_trouble(on_node.node.node) else ""
     return f"taint {', '.join(found)} is not tolerated by the pod{trouble}"

@@ -23,7 +23,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
-from dray.sim.pod_explanation.node_refusals import RefusalDetails
+from dray.sim.pod_explanation.node_refusals import RefusalDetails, without_taint_of_cordon
 
 # Nodes for which it is tried out what would help.
 IN_DEPTH = 3
@@ -123,6 +123,7 @@ class NodeVerdicts:
                 if on_node.has_claims_elsewhere():
                     refusals.append(Refusal("claim-elsewhere", on_node.text("claim-elsewhere"), plugin.name))
             refusals.append(refusal)
+        refusals = without_taint_of_cordon(refusals, self._pod, node.node)
         if not refusals:
             refusals += self._room_kept_for_others(node)
         chosen = self._chosen(node) if not refusals else ()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice
 
 from dray.api.core import Node, Pod
 from dray.explain.node_remedies import RefusingNode, is_in_trouble, node_remedies
-from dray.explain.verdicts import NodeVerdict
+from dray.explain.verdicts import NodeVerdict, Refusal
 from dray.explain.what_if import Remedy, all_of
 from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.nodes import NodeState
 from dray.sim.pod_explanation.node_verdicts import IN_DEPTH
 from dray.sim.pod_explanation.rehearsals import Rehearsals
 from dray.sim.simulation import Simulation
+
+# Things in the way of which every choice is tried: all but one of them, all but two...
+MOST_VARIED = 4
 
 
 class PodRemedies:
@@ -31,7 +34,7 @@ class PodRemedies:
         rehearsals = Rehearsals(self._simulation, self._profile, self._pod)
         # Before the first rehearsal changes the cluster.
         single, combined = list(self._remedies(verdicts)), list(self._combined_remedies(verdicts[:IN_DEPTH]))
-        return rehearsals.that_help(single) or rehearsals.that_help(combined)
+        return rehearsals.that_help(single) or rehearsals.that_help(rehearsals.first_that_help(combined))
 
     def repair(self, nearest: NodeVerdict, kept_for: str) -> str:
         """Where nothing can be rehearsed: for room that another pod gets first, and for a node whose taint says that something is
@@ -54,18 +57,28 @@ class PodRemedies:
             refusal = verdict.refusals[0]
             yield from node_remedies(self._pod, _refusing(state, state.node), refusal.code, refusal.rows)
 
-    def _combined_remedies(self, verdicts: Sequence[NodeVerdict]) -> Iterator[Remedy]:
-        """For nodes on which several things are in the way: the first remedy for each of them, one after the other."""
+    def _combined_remedies(self, verdicts: Sequence[NodeVerdict]) -> Iterator[list[Remedy]]:
+        """For each node on which several things are in the way: the first remedy for some of them, one after the other, fewest
+        steps first, since one step may do for two of these things; at last for all of them."""
         for verdict in verdicts:
             state = self._snapshot.nodes.get(verdict.node)
-            steps = self._steps(verdict, state) if len(verdict.refusals) > 1 and state is not None else []
-            if steps and len(steps) == len(verdict.refusals):
-                yield all_of(steps)
+            if len(verdict.refusals) < 2 or state is None:
+                continue
+            least = 1 if len(verdict.refusals) <= MOST_VARIED else len(verdict.refusals)
+            chosen = (
+                each
+                for count in range(least, len(verdict.refusals) + 1)
+                for each in combinations(verdict.refusals, count)
+            )
+            steps = [(len(each), self._steps(verdict, state, each)) for each in chosen]
+            remedies = [all_of(found) for wanted, found in steps if len(found) == wanted]
+            if remedies:
+                yield remedies
 
-    def _steps(self, verdict: NodeVerdict, state: NodeState) -> list[Remedy]:
+    def _steps(self, verdict: NodeVerdict, state: NodeState, refusals: Sequence[Refusal]) -> list[Remedy]:
         pod, node, devices = self._pod, state.node, verdict.devices
         steps: list[Remedy] = []
-        for refusal in verdict.refusals:
+        for refusal in refusals:
             if devices is not None and refusal.code == devices.code:
                 steps += devices.helps[:1]
                 continue

@@ -49,6 +49,14 @@ class Rehearsals:
                 break
         return told
 
+    def first_that_help(self, choices: Iterable[Sequence[Remedy]]) -> list[Remedy]:
+        """Of each list the first remedy after which the pod fits, if it fits after the last one, which changes most."""
+        return [
+            next(each for each in remedies if self._opened_by([each]))
+            for remedies in choices
+            if self._opened_by([remedies[-1]])
+        ]
+
     def _more_opened(self, alike: _AlikeRemedies, opened: Sequence[str]) -> list[str]:
         return [name for name in self._opened_by(alike.others) if name not in opened] if alike.others else []
 

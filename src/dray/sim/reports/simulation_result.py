@@ -324,3 +324,20 @@ def _diff_lines(diff: Document) -> list[str]:
     if not diff["pods"]:
         return [*lines, "every pod is where it was"]
     return [*lines, columns(("POD", *names), changed_pods(diff))]
+
+
+def question_of(document: Document, *, autoscale: bool) -> str:
+    """What was asked, in words, for the head of the report."""
+    summary = document["summary"]
+    if autoscale:
+        question = "How many more nodes give every waiting pod a place?"
+    elif summary["addedNodes"]:
+        more = ", ".join(f"{row['count']} more like {row['template']}" for row in summary["addedNodes"])
+        question = f"Which waiting pods get a node with {more}?"
+    else:
+        question = "Which waiting pods get a node?"
+    if "diff" in document:
+        question += f" What differs between {document['diff']['from']['name']} and {document['diff']['to']['name']}?"
+    if "defragmentation" in document:
+        question += " Which pods would have to move?"
+    return question
