@@ -22,7 +22,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 RESULT = a_result("gpu-0")
 
 
-async def a_world(server: Client, *claims: str) -> None:
+async def prepare(server: Client, *claims: str) -> None:
     await add_node(server, **ROOMY)
     for name in claims or ("c",):
         assert (await server.post(CLAIMS, a_claim(name, namespace=""))).status == 201
@@ -64,7 +64,7 @@ async def state(server: Client, pod: str = "p", claim: str = "c") -> tuple[Docum
 
 
 async def test_all_is_stored_at_one_revision(server: Client) -> None:
-    await a_world(server)
+    await prepare(server)
     answer = await jointly(server, *await everything(server))
     assert answer.status == 200, answer.body
     revision, shown = answer.body
@@ -78,7 +78,7 @@ async def test_all_is_stored_at_one_revision(server: Client) -> None:
 
 
 async def test_what_is_stored_is_what_single_writes_store(server: Client) -> None:
-    await a_world(server)
+    await prepare(server)
     await jointly(server, *await everything(server))
     assert (await server.post(CLAIMS, a_claim("d", namespace=""))).status == 201
     await add_pod(server, "q", cpu="1", claim="d")
@@ -95,7 +95,7 @@ def owners_without_uid(pod: Document, claim: Document) -> str:
 
 
 async def test_watchers_see_each_object_once(server: Client) -> None:
-    await a_world(server)
+    await prepare(server)
     pods = await server.watch(f"{PODS}?watch=true&resourceVersion=0")
     claims = await server.watch(f"{CLAIMS}?watch=true&resourceVersion=0")
     await pods.take(1)
@@ -148,7 +148,7 @@ async def policy(server: Client) -> None:
 
 @pytest.mark.parametrize("trouble", [changed_claim, bound_pod, held_device, full_node, policy])
 async def test_if_one_is_refused_nothing_is_stored(server: Client, trouble: Any) -> None:
-    await a_world(server)
+    await prepare(server)
     writes = await everything(server)
     await trouble(server)
     before = await state(server)
@@ -160,7 +160,7 @@ async def test_if_one_is_refused_nothing_is_stored(server: Client, trouble: Any)
 
 
 async def test_a_refused_binding_gives_its_room_back(server: Client) -> None:
-    await a_world(server)
+    await prepare(server)
     writes = await everything(server)
     await changed_claim(server)
     assert (await jointly(server, *writes)).status == 409
@@ -171,7 +171,7 @@ async def test_a_refused_binding_gives_its_room_back(server: Client) -> None:
 async def test_an_object_that_changes_between_its_write_and_the_commit_is_a_conflict(
     server: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await a_world(server)
+    await prepare(server)
     writes, commit = await everything(server), server.core.commit
 
     async def late(*arguments: Any) -> int:
@@ -187,7 +187,7 @@ async def test_an_object_that_changes_between_its_write_and_the_commit_is_a_conf
 
 
 async def test_a_store_that_fails_stores_nothing(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    await a_world(server)
+    await prepare(server)
     writes, before = await everything(server), await state(server)
 
     async def broken(*arguments: Any) -> int:
@@ -207,7 +207,7 @@ async def test_commits_that_meet_at_a_counter_are_tried_again(server: Client, mo
     ):
         answer = await server.post("/apis/resource.k8s.io/v1/resourceslices", body)
         assert answer.status == 201, answer.body
-    await a_world(server, "c", "d")
+    await prepare(server, "c", "d")
     await add_pod(server, "q", cpu="1", claim="d")
     first = await everything(server)
     second = [
@@ -233,7 +233,7 @@ async def test_commits_that_meet_at_a_counter_are_tried_again(server: Client, mo
 
 
 async def test_only_the_server_s_own_program_may_ask(server: Client) -> None:
-    await a_world(server)
+    await prepare(server)
     writes = await everything(server)
     # From the network, with all permissions.
     admin = server.running.credentials.client_pair("admin", ["system:masters"])
@@ -256,7 +256,7 @@ async def test_only_the_server_s_own_program_may_ask(server: Client) -> None:
     ],
 )
 async def test_writes_that_would_be_stored_at_once_are_refused(server: Client, method: str, path: str) -> None:
-    await a_world(server)
+    await prepare(server)
     before = await state(server)
     answer = await jointly(server, (method, path, a_claim("new", namespace="")))
     assert answer.status == 400
@@ -266,7 +266,7 @@ async def test_writes_that_would_be_stored_at_once_are_refused(server: Client, m
 
 async def test_two_objects_of_one_kind_are_refused(server: Client) -> None:
     """A watch that breaks between two events with one revision would miss the second."""
-    await a_world(server, "c", "d")
+    await prepare(server, "c", "d")
     answer = await jointly(server, await protection(server, "c"), await protection(server, "d"), binding())
     assert answer.status == 400
     assert answer.body["message"] == "one commit may change one object of resourceclaims.resource.k8s.io"

@@ -31,6 +31,7 @@ from dray.apiserver.core import (
     LARGE,
     QUICK,
     Core,
+    JointCommit,
     WritePriority,
     clear_frames_behind,
     in_thread,
@@ -92,7 +93,6 @@ from dray.apiserver.write.deletion import (
     Deleter,
     delete_options,
 )
-from dray.apiserver.write.joint_commit import JointCommit
 from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectWriter,

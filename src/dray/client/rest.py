@@ -16,9 +16,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec.structs import replace
 
-from dray.api import codec, joint_writes
+from dray.api import codec
 from dray.api.core import Pod
-from dray.api.joint_writes import JointWrite, JointWrites
 from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.kinds import (
@@ -260,6 +259,10 @@ class Client:
 
         Only a server of the same program knows such a call.
         """
+        # Loaded where pods are bound: no command needs it.
+        from dray.api import joint_writes
+        from dray.api.joint_writes import JointWrite, JointWrites
+
         path = escaped(CLAIMS.path(after.metadata.namespace, after.metadata.name))
         pod_path = escaped(PODS.path(pod.metadata.namespace, pod.metadata.name, "binding"))
         writes = [

@@ -19,7 +19,7 @@ from dray.api.scheme import Resource
 from dray.apiserver.request.request_options import Query, ResponseFormat
 
 if TYPE_CHECKING:
-    from dray.apiserver.write.joint_commit import JointCommit
+    from dray.apiserver.core import JointCommit
 
 Document = dict[str, Any]
 

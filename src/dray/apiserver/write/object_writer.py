@@ -29,7 +29,7 @@ from dray.api.shaping import as_written, empty_of
 from dray.api.slice_text import QuietLists, split
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import LARGE, ContendedWrites, Core, in_thread, in_thread_if_large
+from dray.apiserver.core import LARGE, ContendedWrites, Core, JointCommit, in_thread, in_thread_if_large
 from dray.apiserver.custom_resources import definitions
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -82,7 +82,6 @@ from dray.validation.warnings import warnings_about
 
 if TYPE_CHECKING:
     from dray.apiserver.custom_resources.custom_kind import CustomKind
-    from dray.apiserver.write.joint_commit import JointCommit
 
 Document = dict[str, Any]
 
