@@ -54,6 +54,18 @@ def test_shares_that_do_not_fit_together():
     assert answer.steps < 300
 
 
+def test_shares_that_do_not_fit_on_any_one_root():
+    """Each device of a root has room for one share: that is seen before the third device of a root is tried."""
+    devices = [
+        a_device(f"d{i}", capacity={"memory": "10"}, attributes={"root": i % 3}, allowMultipleAllocations=True)
+        for i in range(9)
+    ]
+    requests = [any_request(f"r{n}", capacity={"memory": "6"}) for n in range(4)]
+    answer = ask([claim_object(*requests, constraints=[{"matchAttribute": "gpu.example.com/root"}])], devices)
+    assert not isinstance(answer, Allocation)
+    assert answer.steps <= 25
+
+
 def test_several_claims_fight_over_too_few_devices():
     claims = [claim_object(*[any_request(f"r{n}") for n in range(8)], name=f"claim-{c}") for c in range(4)]
     answer = ask(claims, 31)

@@ -208,6 +208,23 @@ def test_short_searches_do_not_look_at_the_time():
     assert looked in ([], ["turn"])
 
 
+def test_each_table_of_shares_is_followed_by_a_look_at_the_time():
+    """Of six devices, three can be told apart by the requests that may take them, and each kind has a table, which may take milliseconds."""
+    devices = [
+        a_device(f"d{n}", capacity={"memory": "10"}, attributes={"n": n}, allowMultipleAllocations=True)
+        for n in range(6)
+    ]
+    requests = [
+        any_request(f"r{n}", capacity={"memory": "6"}, selectors=[f'device.attributes["gpu.example.com"].n >= {n % 3}'])
+        for n in range(7)
+    ]
+    looks = []
+    limits = TimeLimits(turn_is_over=lambda: bool(looks.append("turn")))
+    answer = an_allocator(devices).question([claim_object(*requests)]).on(node_object(), limits=limits)
+    assert isinstance(answer, NoFit)
+    assert len(looks) >= len(devices) + 3
+
+
 def nodes_with_a_paused_search(turns=1):
     """Three nodes of different kinds are asked one after another, each for some turns."""
     allocator = an_allocator(hard_devices(14, 60, 2), nodes=3)
