@@ -50,6 +50,23 @@ def test_changed_priority_changes_the_order():
     assert names(queue) == ["b", "a"]
 
 
+def test_a_pod_that_is_changed_before_it_was_seen_enters_the_queue():
+    queue = a_queue()
+    queue.update(a_pod("a"), a_pod("a", priority=5), 1.0)
+    assert names(queue) == ["a"]
+
+
+def test_a_pod_that_is_changed_during_its_attempt_is_not_tried_a_second_time_beside_it():
+    queue = a_queue()
+    queue.add(a_pod("a"), 1.0)
+    entry = queue.pop(1.0)
+    queue.update(a_pod("a"), a_pod("a", priority=5), 2.0)
+    assert names(queue, 2.0) == []
+    queue.put_back_failed(entry, 2.0)
+    queue.flush_backoff(100.0)
+    assert names(queue, 100.0) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("rejections", "errors", "expected"),
     [(1, 0, 1), (2, 0, 2), (3, 0, 4), (4, 0, 8), (5, 0, 10), (60, 0, 10), (7, 1, 1), (7, 3, 4), (0, 0, 0)],
