@@ -1,5 +1,6 @@
 """Containers as real processes."""
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec
 from dray.kubelet.runtime.process import ProcessRuntime
+from dray.kubelet.streams.command_streams import CommandStreams, StreamOptions
 from tests.waiting import eventually
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="pod-uid"))
@@ -198,6 +200,36 @@ async def test_cpus_of_a_claim_are_the_processs_cpus(runtime, tmp_path):
     spec = a_spec(tmp_path, sys.executable, "-c", script, edits=edits)
     await (await start(runtime, spec)).wait()
     assert spec.log_path.read_text().strip() == f"[{cpu}]"
+
+
+class Output(CommandStreams):
+    """What a command in a container writes."""
+
+    def __init__(self):
+        super().__init__(StreamOptions(stdin=False, stdout=True, stderr=True, tty=False))
+        self.written = b""
+
+    async def run(self):
+        await asyncio.Event().wait()
+
+    async def opened(self):
+        pass
+
+    async def _send(self, channel, data):
+        self.written += data
+
+    async def finish(self, status):
+        pass
+
+
+async def test_another_command_in_the_container_runs_on_the_cpus_of_its_claim(runtime, tmp_path):
+    cpu, output = max(os.sched_getaffinity(0)), Output()
+    edits = ContainerEdits(env=(f"DRA_CPUSET_uid={cpu}",))
+    container = await start(runtime, a_spec(tmp_path, "sleep", "60", edits=edits))
+    script = "import os; print(sorted(os.sched_getaffinity(0)))"
+    assert await container.execute([sys.executable, "-c", script], output) == 0
+    assert output.written.decode().strip() == f"[{cpu}]"
+    await container.stop(0)
 
 
 async def test_a_pod_cannot_take_cpus_with_a_variable_of_its_own(runtime, tmp_path):

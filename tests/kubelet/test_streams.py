@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,13 +20,14 @@ import pytest
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.clock import RealClock
-from dray.http.connection import HttpRequest
+from dray.http.connection import HttpRequest, Peer
 from dray.http.responses import Response
 from dray.http.server import HttpServer
 from dray.http.spdy import SpdySession
 from dray.http.tunnel import StreamPair
 from dray.http.upgrade_client import UpgradeRequest, request_upgrade
 from dray.kubelet.errors import ContainerError
+from dray.kubelet.log_server import LogServer, LogSource
 from dray.kubelet.runtime import cri_streams
 from dray.kubelet.runtime.interface import ContainerSpec, RunningContainer
 from dray.kubelet.runtime.isolation import Isolation, available_isolation
@@ -377,3 +379,13 @@ async def test_a_container_on_paper_says_that_nothing_runs_in_it(tmp_path: Path)
         assert "exists as a status only: no process runs in it" in talk.status["message"]
     assert b"no process listens in it" in await ask(node, 80, b"hello")
     await node.stop()
+
+
+async def test_the_server_of_logs_answers_streams(tmp_path: Path) -> None:
+    server = LogServer(LogSource(tmp_path), ssl.create_default_context())
+    peer = Peer(common_name="kube-apiserver-kubelet-client")
+    headers = {name.lower(): value for name, value in UPGRADE.items()}
+    for _ in range(2):
+        answer = await server._answer(HttpRequest("GET", b"/exec/ns/p/c?output=1&command=true", headers, peer=peer))
+        assert answer.status == 404
+        assert answer.body == b"pod does not exist\n"
