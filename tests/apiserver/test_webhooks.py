@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from tests.apiserver.conftest import Client
+from tests.apiserver.test_mutating_policies import a_policy, applies
+from tests.apiserver.test_mutating_policies import register as register_policy
 from tests.apiserver.webhook_server import (
     WebhookServer,
     a_configuration,
@@ -335,6 +337,24 @@ async def test_a_webhook_is_called_again_only_if_it_wants_to_be_and_a_later_one_
     assert calls == ["again", "never", "last", "again"]
     for found in servers.values():
         await found.stop()
+
+
+async def test_a_webhook_is_called_again_after_a_policy_that_ran_again_changed_the_object(
+    server: Client, webhook: WebhookServer
+) -> None:
+    """The webhook's own change lets the policy run again, and only what the policy then writes calls the webhook again."""
+    calls: list[str] = []
+    webhook.respond = _noting(calls, "webhook", webhook)
+    webhook.decide = adds("x")
+    await register(server, a_webhook(webhook.client_config, reinvocationPolicy="IfNeeded"), mutating=True)
+    await server.post(MAPS, a_map("alone", data={"y": "1"}))
+    assert calls == ["webhook"]
+    calls.clear()
+    size = 'Object{metadata: Object.metadata{annotations: {"size": string(size(object.?data.orValue({})))}}}'
+    await register_policy(server, a_policy(applies(size), name="sizes", reinvocationPolicy="IfNeeded"))
+    made = await server.post(MAPS, a_map("counted", data={"y": "1"}))
+    assert made.body["metadata"]["annotations"] == {"size": "2"}
+    assert calls == ["webhook", "webhook"]
 
 
 def _noting(calls: list[str], name: str, server: WebhookServer) -> Any:
