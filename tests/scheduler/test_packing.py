@@ -34,6 +34,11 @@ def share(name, milli, **pod):
     return template_pod(name, a_request(capacity={"milli": milli}), **pod)
 
 
+def pair(name, milli, **pod):
+    """Two shares for one request."""
+    return template_pod(name, a_request(count=2, capacity={"milli": milli}), **pod)
+
+
 def whole(name, count=1, **pod):
     return template_pod(name, a_request(count=count), **pod)
 
@@ -82,6 +87,18 @@ async def test_a_share_leaves_room_for_the_shares_that_come_rather_than_go_to_th
     await placed(world, share("a", "300", node_selector={"kubernetes.io/hostname": "node-1"}))
     await placed(world, share("b", "400", node_selector={"kubernetes.io/hostname": "node-2"}))
     await placed(world, share("c", "100"))
+    assert world.node_of("c") == "node-1"
+
+
+async def test_two_shares_of_one_request_are_counted_on_two_devices():
+    """On the second node both shares would fill one device up, if a request could get a device twice."""
+    nodes = [x for name, count in (("node-1", 4), ("node-2", 2)) for x in (a_node(name), a_slice(name, shared(count)))]
+    mix = [share(f"large-{number}", "1000") for number in range(8)]
+    config = with_policy(SchedulerConfig(), "least-fragmentation", [(pod, (claim,)) for pod, claim in mix])
+    world = World(*nodes, CLASS, config=config)
+    await placed(world, pair("a", "500", node_selector={"kubernetes.io/hostname": "node-1"}))
+    await placed(world, share("b", "200", node_selector={"kubernetes.io/hostname": "node-2"}))
+    await placed(world, pair("c", "400"))
     assert world.node_of("c") == "node-1"
 
 
