@@ -197,6 +197,14 @@ def test_newest_class_serves_a_name_then_the_first_by_name():
     assert classes.serving("example.com/none") is None
 
 
+async def test_a_class_that_is_gone_serves_no_name():
+    world = World(a_node(), a_slice(), SERVING)
+    world.scheduler.handle.devices.remove_class(SERVING.metadata.name)
+    world.apply(a_pod(requests={NAME: "1"}))
+    await world.settle()
+    assert f"1 Insufficient {NAME}" in world.message()
+
+
 async def test_a_class_that_comes_later_wakes_the_pod():
     world = World(a_node(), a_slice(), a_pod(requests={NAME: "1"}))
     await world.settle()

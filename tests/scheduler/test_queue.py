@@ -96,6 +96,16 @@ def test_rejected_pod_waits_for_an_event_of_the_plugin_that_rejected_it():
     assert entry.where.value == "active"
 
 
+def test_what_is_said_of_a_waiting_pod_reaches_pods_in_their_attempts():
+    queue = a_queue()
+    rejected(queue, pod=a_pod("waits"))
+    queue.add(a_pod("tried"), 0.0)
+    tried = queue.pop(0.0)
+    queue.update(a_pod("waits"), a_pod("waits"), 1.0, [ClusterChange(NODE_ADDED)])
+    queue.put_back_rejected(tried, {"Plugin"}, 2.0)
+    assert tried.where.value != "unschedulable"
+
+
 def test_woken_pod_waits_out_its_backoff():
     queue = a_queue(pop_from_backoff=False)
     entry = rejected(queue)
